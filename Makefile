@@ -15,6 +15,7 @@ help: ## show the targets
 	$(BIN)/python -m pip install --quiet uv
 
 .venv/run.ok: pyproject.toml constraints.txt .venv/bin/uv
+	@echo "installing LiPT and PyTorch into .venv; the first time this takes minutes"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[run]"
 	@touch $@
 

@@ -75,7 +75,7 @@ def test_a_run_with_other_settings_is_named(tmp_path: Path, capsys: pytest.Captu
     for verb in (["report", str(config)], ["open", str(config)], ["export", str(config), "--to", str(tmp_path / "x/")]):
         with pytest.raises(SystemExit):
             main(verb)
-        said = f"; or name {document.run_id}, a run of other settings, with --set train.epochs=1\n"
+        said = f"; a run with --set train.epochs=1 exists: {tmp_path}/runs/reports/{document.run_id}\n"
         assert said in capsys.readouterr().err
     main(["export", str(config), "--set", "train.epochs=1", "--to", str(tmp_path / "list.txt")])
 

@@ -68,6 +68,16 @@ WRONG = [
     ("train.batch_size=1", UsageError, "train.batch_size is 1: resnet18 cannot train on a single image of 8x8 pixels"),
     ("initialise.batch_size=1", UsageError, "initialise.batch_size is 1: resnet18 cannot train on a single image"),
     ("train.batch_size=2", UsageError, "train.batch_size is 2 and an epoch has 129 images: resnet18 cannot train on"),
+    (
+        "{select: {fraction: 0.17}, train: {batch_size: 2, draw: infobatch}}",
+        UsageError,
+        "train.batch_size is 2 and an epoch has at most 220 images: resnet18 cannot train on",
+    ),
+    (
+        "{initialise: {batch_size: 2}, score: {model: trajectory, runs: 10, epochs: 2, disjoint: true}}",
+        UsageError,
+        "initialise.batch_size is 2 and an epoch has about 129 images: resnet18 cannot train on",
+    ),
     ("train.epoch_fraction=0.001", UsageError, "train.batch_size is 32 and an epoch has 1 images: resnet18 cannot"),
     ("merge.recalibration_images=1", UsageError, "merge.recalibration_images is 1: resnet18 cannot train on"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),

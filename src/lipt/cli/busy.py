@@ -19,7 +19,8 @@ def warn_if_slow() -> None:
         return
     complain(
         "lipt: this machine is busy: on a CPU this run may take many times longer\n"
-        "  -> stop it, and set OMP_NUM_THREADS=1. The accuracies will differ a little: threads change the rounding"
+        "  -> stop this run, and start it with OMP_NUM_THREADS=1. The accuracies will differ a little: threads change "
+        "the rounding"
     )
 
 

@@ -229,14 +229,15 @@ def _data(config: Config) -> str:
     source.read("train", 0)  # a sign of what ingestion could not read
     if config.data.image_size is None:
         check_one_size(source)
-    return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
+    return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes, not decoded yet"
 
 
 def _model(config: Config, facts: Facts | None) -> str:
     from lipt.flow.model_checks import check_model
 
     weights = check_model(config, facts)
-    return f"{config.model.name}: {weights:,} parameters at {facts.classes if facts else 10} classes"
+    classes = f"{facts.classes} classes" if facts else "10 classes, as those of the data are not known"
+    return f"{config.model.name}: {weights:,} parameters at {classes}"
 
 
 def _selection(config: Config, facts: Facts | None) -> str:

@@ -111,7 +111,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     if output == "json":
         print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:
-        nothing = f"{total}, nothing removed" if lines else f"nothing to remove that is {days:g} days old or older"
+        old = f" that is {days:g} days old or older" if days else ""
+        nothing = f"{total}, nothing removed" if lines else f"nothing to remove{old}"
         click.echo(f"removed {total}" if removed else nothing)
 
 

@@ -92,7 +92,8 @@ def read_yaml(text: str, what: str) -> tuple[Any, Lines]:
         line = f", line {mark.line + 1}" if mark and "\n" in text else ""
         why = " ".join(f"{error.problem or error.context}".split())
         named = what if isinstance(error, RefusedError) else f"{what} is not YAML"
-        raise UsageError(f"{named}{line}: {why}", "correct that line") from None
+        remedy = "indent with spaces instead of tabs" if "'\\t'" in why else "correct that line"
+        raise UsageError(f"{named}{line}: {why}", remedy) from None
     except yaml.YAMLError as error:
         raise UsageError(f"{what} is not YAML: {' '.join(str(error).split())}", "correct it") from None
     return value, dict(_lines(node, ()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,7 @@ class RandAugment:
 Operation = Callable[[Tensor], Tensor]
 
 
+@cache
 def operations_at(magnitude: int, height: int, width: int) -> dict[str, tuple[Operation, ...]]:
     """The operations by torchvision's name: one, or one for each sign of the magnitude."""
 

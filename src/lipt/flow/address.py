@@ -60,7 +60,7 @@ def reports_of(store: Store, config: Config) -> dict[str, Document]:
 
 
 def near_run(store: Store, config: Config) -> str:
-    """The end of a remedy: the finished run of this name whose settings differ least, and the options that name it.
+    """The end of a remedy: the place of the run of this name whose settings differ least, and how they differ.
 
     Who changes a setting with --set must repeat it: it is part of the address of the run. "" if there is no such run.
     """
@@ -74,7 +74,9 @@ def near_run(store: Store, config: Config) -> str:
     if not found:
         return ""
     run = min(found, key=lambda each: len(found[each]))
-    return f"; or name {run}, a run of other settings, with {' '.join(found[run])}" if found[run] else ""
+    if not found[run]:
+        return ""
+    return f"; a run with {' '.join(found[run])} exists: {store.uri.removeprefix('file://')}/reports/{run}"
 
 
 def read_report(store: Store, folder: str) -> Document:

@@ -13,7 +13,7 @@ from lipt.errors import LiptError, UsageError, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.raptr_checks import check_blocks
-from lipt.runtime.budgets import epoch_images, kept_images
+from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smallest_initial_batch
 from lipt.selection.dataset import logits_and_features
 from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, shapes_only
@@ -103,16 +103,22 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
         candidates, trains = facts.candidates(config.data), trains_models(config)
     except LiptError:  # other checks report it
         return
-    drawn = epoch_images(config.train, candidates, kept_images(config, candidates))
-    shard = config.dispatch.batches * config.dispatch.batch_size
-    batches = [("train", drawn, config.train.batch_size)]
+    kept = kept_images(config, candidates)
+    drawn = f"{epoch_images(config.train, candidates, kept):,}"
+    if config.train.draw == "infobatch":
+        drawn = f"at most {drawn}"
+    batches = [("train", drawn, config.train.batch_size, smallest_batch(config.train, candidates, kept))]
     if trains:
-        batches.append(("initialise", candidates, config.initialise.batch_size))
+        scored = f"about {candidates // config.score.runs:,}" if config.score.disjoint else f"{candidates:,}"
+        smallest = smallest_initial_batch(config, candidates)
+        batches.append(("initialise", scored, config.initialise.batch_size, smallest))
     if has_swarm(config):
-        batches.append(("dispatch", shard, config.dispatch.batch_size))
+        size = config.dispatch.batch_size
+        shard = config.dispatch.batches * size
+        batches.append(("dispatch", f"{shard:,}", size, batch_sizes(shard, size)[-1]))
         if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
             yield "merge.recalibration_images is 1"
-    for section, images, size in batches:
-        if batch_sizes(images, size)[-1] == 1:
-            of = "" if size == 1 else f" and an epoch has {images:,} images"
+    for section, images, size, smallest in batches:
+        if smallest == 1:
+            of = "" if size == 1 else f" and an epoch has {images} images"
             yield f"{section}.batch_size is {size}{of}"

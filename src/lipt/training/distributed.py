@@ -73,7 +73,12 @@ class Ranks:
         # find_unused_parameters: a user's model may have some. It also keeps the layout of the gradient buckets, which
         # otherwise changes after the first step, so that a resumed run would round differently.
         # Its import of torch's compiler costs 5 s of CPU time, but it sends gradients during the backward pass.
-        network: nn.Module = DistributedDataParallel(model, find_unused_parameters=True)
+        network: nn.Module = DistributedDataParallel(
+            model,
+            find_unused_parameters=True,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=_has_other_buffers(model),
+        )
         return network
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -109,6 +114,12 @@ def process_group(device: torch.device, *, local_rank: int) -> Iterator[Ranks]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
     yield Ranks(rank=dist.get_rank(), count=dist.get_world_size())
     dist.destroy_process_group()
+
+
+def _has_other_buffers(model: nn.Module) -> bool:
+    """Whether there are buffers besides those of BatchNorm, which are the same in all processes anyway."""
+    others = (module for module in model.modules() if not isinstance(module, _BatchNorm))
+    return any(True for module in others for _ in module.buffers(recurse=False))
 
 
 def _check_forward(kind: type[_BatchNorm]) -> None:

@@ -86,6 +86,11 @@ class Trainer:
     """Trains `model`, and saves and restores the state of the training.
 
     Args:
+        model: changed in place: its weights, its device and memory format, and with several processes its BatchNorm
+            layers. A caller that needs the weights before the training keeps a copy.
+        recipe: how long, in which batches, with which optimiser, draws and augmentation.
+        seed: of everything that is drawn: batches, augmentation, layers such as Dropout, subnetworks of RaPTr.
+        device: where the model trains; images may lie elsewhere.
         ranks: the processes that train the model together; all call the same methods. Apart from rounding, the result
             is the same as with a single process.
     """

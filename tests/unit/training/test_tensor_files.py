@@ -91,3 +91,12 @@ def test_damage_is_named(pair: tuple[State, State], damage: str) -> None:
         data = zstandard.ZstdCompressor().compress(save({"x": torch.zeros(200_000_000, dtype=torch.uint8)}))
     with pytest.raises(IntegrityError, match=r"jigsaw-3"):
         decode_delta(data, base, origin="jigsaw-3")
+
+
+def test_a_delta_with_too_many_values_is_refused(pair: tuple[State, State]) -> None:
+    base, state = pair
+    parts = unpack(zstandard.ZstdDecompressor().decompress(encode_delta(state, base)), origin="x")
+    name = next(key for key in parts if key.startswith("delta/"))
+    parts[name] = torch.cat([parts[name], parts[name][:, :1]], dim=1).contiguous()
+    with pytest.raises(IntegrityError, match="values for"):
+        decode_delta(zstandard.ZstdCompressor().compress(save(parts)), base, origin="x")

@@ -1,6 +1,5 @@
 """From image files to tensors. Legend: N samples, H W pixels."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
@@ -22,7 +21,7 @@ _SMALL = 4096  # bytes of a file; for smaller ones threads wait for Python's loc
 
 def decoding_threads(sample: Sample) -> int:
     """Number of threads of a process that decode samples like this one."""
-    return 1 if len(sample.image) < _SMALL else min(_THREADS, os.cpu_count() or 1)
+    return 1 if len(sample.image) < _SMALL else min(_THREADS, torch.get_num_threads())
 
 
 Decode = Callable[[Sample, str], Tensor]

@@ -14,6 +14,7 @@ from lipt.data.sources.base import (
     besides,
     check_name,
     check_spellings,
+    describe_left_out,
     digest_lines,
     digest_sample,
     is_folder,
@@ -76,7 +77,8 @@ class FolderSource(Source, format="imagefolder"):
         if empty:
             also = f"; {len(empty) - 1:,} more class folders hold none" if len(empty) > 1 else ""
             remedy = "delete the folder, or put images into it"
-            raise RunError(f"{empty[0]} holds no image{besides(self.left_out)}{also}", remedy)
+            others = f" (left out in {self._folder}: {describe_left_out(self.left_out)})" if self.left_out else ""
+            raise RunError(f"{empty[0]} holds no image{others}{also}", remedy)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
-from lipt.errors import RunError
+from lipt.errors import RunError, printable
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
 _MADE_BY_SYSTEMS = ("@eaDir", "__MACOSX")  # thumbnails on a Synology server; what macOS adds to an archive
@@ -163,7 +163,7 @@ def _kind(name: str, found: os.stat_result) -> str:
     """The kind under which a left-out file is counted; empty for an image."""
     if is_image(name):
         return "" if stat.S_ISREG(found.st_mode) else "non-regular files"
-    suffix = os.path.splitext(name)[1].lower()
+    suffix = printable(os.path.splitext(name)[1].lower())
     return f"{suffix} files" if 1 < len(suffix) <= _LONGEST_SUFFIX else "files without a suffix"
 
 

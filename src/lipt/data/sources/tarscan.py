@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lipt.data.sources.base import IMAGE_SUFFIXES, check_name
-from lipt.errors import RunError
+from lipt.errors import RunError, printable
 
 _BLOCK = tarfile.BLOCKSIZE
 _MAX_PADDING = 2**20  # bytes; tar pads to 10 kB by default. More zeros mean a copy that was not finished
@@ -139,7 +139,7 @@ def _kind(member: tarfile.TarInfo, key: str, suffix: str) -> str:
         return "hidden files"
     if not member.isreg():
         return "non-regular files"
-    return f".{suffix} files" if suffix else "files without a suffix"
+    return f".{printable(suffix)} files" if suffix else "files without a suffix"
 
 
 def _check(member: tarfile.TarInfo, key: str, found: dict[str, tarfile.TarInfo], path: str) -> None:

@@ -163,7 +163,7 @@ def test_every_suffix_of_jpeg_is_read(tmp_path: Path) -> None:
 def test_a_class_of_other_files_only_is_refused_and_says_what_is_there(tmp_path: Path) -> None:
     root = tree(tmp_path, images("cat", "dog") | {"fox/1": b"x", "fox/2": b"x", "fox/3.txt": b"x"})
     message = refused(root)
-    assert message.endswith("fox holds no image (left out: 2 files without a suffix, 1 .txt file)")
+    assert message.endswith(f"fox holds no image (left out in {root}: 2 files without a suffix, 1 .txt file)")
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:
