@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 from components.compare import compare
 from components.dispatch import dispatch
 from lipt.adapters.cluster.manifest import Pods
-from lipt.config import Config, parse_config
+from lipt.config import Config, load_config, parse_config
 from lipt.errors import UsageError
 from lipt.pods.spec import PARAMETERS, configure, parameters_of
 from lipt.runtime.context import Context
 from lipt.stages.dispatch import dispatch as cut_shards
 from lipt.stages.ingest import ingest
 from pipelines.lipt_pipeline import lipt
+from tests.programs import ROOT
 
 
 def defaults() -> dict[str, Any]:
@@ -54,6 +56,7 @@ def test_zero_leaves_a_setting_to_the_configuration() -> None:
         ("seed: 3", {"seed": 0}, "parameter seed is 0, config says seed: 3"),
         ("", {"profile": "paper", "algorithm": "auto"}, "the profile says select.algorithm: 'grand'"),
         ("select: {fractoin: 0.2}", {}, "did you mean 'select.fraction'"),
+        ("train: {draw: ordered}", {}, "config, line 1: train.draw: ordered needs train.epoch_fraction"),
         ("select: 0.2", {"fraction": 0.1}, "config, line 1: select is 0.2"),
         ("[1]", {}, "config contains a list"),
         ("a: [", {}, "config is not YAML"),
@@ -96,7 +99,24 @@ def test_engines_without_types_hand_over_text() -> None:
     ],
 )
 def test_a_configuration_survives_its_way_through_parameters(document: dict[str, Any]) -> None:
-    config = parse_config(document)
+    arrives(parse_config(document))
+
+
+#: Of the examples, those that are neither a workflow nor a sweep.
+CONFIGURATIONS = [
+    path
+    for path in sorted((ROOT / "examples").glob("*.yaml"))
+    if not re.search(r"^(apiVersion|base):", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_an_example_survives_its_way_through_parameters(path: Path) -> None:
+    """Its settings may depend on each other, and some are parameters: `train.draw: ordered` needs an epoch fraction."""
+    arrives(load_config(str(path)))
+
+
+def arrives(config: Config) -> None:
     parameters = parameters_of(config, list(inspect.signature(lipt.pipeline_func).parameters))
     assert configure(**parameters) == config
     assert "\n" not in parameters["config"]  # a field of Kubeflow's form would lose it

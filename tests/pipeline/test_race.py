@@ -71,6 +71,13 @@ def test_the_better_half_goes_on_and_the_first_wins_ties() -> None:
     assert ahead([4], [0.0]) == [4]
 
 
+def test_a_selection_that_is_named_twice_races_once(tmp_path: Path) -> None:
+    """An option with its default value makes no other selection."""
+    named = [{"algorithm": "ccs", "options": options} for options in ({"score": "el2n"}, {"score": "aum"}, {"beta": 0.1})]
+    field = contestants(context(tmp_path, {"contestants": named}).config)
+    assert [each.select.options for each in field] == [{}, {}, {"score": "aum"}, {"beta": 0.1}]
+
+
 def test_the_best_of_the_last_round_gets_the_main_training(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     field = contestants(context(folder).config)

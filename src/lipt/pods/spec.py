@@ -45,7 +45,8 @@ _EPOCHS = Train().epochs
 def _value_at(settings: dict[str, Any], setting: str, missing: Any = None) -> Any:
     """The value of `section.key` or `key`."""
     section, _, key = setting.rpartition(".")
-    return (settings.get(section, {}) if section else settings).get(key, missing)
+    holder = settings.get(section, {}) if section else settings
+    return holder.get(key, missing) if isinstance(holder, dict) else missing
 
 
 #: Setting -> its default, of the settings that have a parameter.
@@ -66,7 +67,7 @@ def configure(config: str, **parameters: Any) -> Config:
     Raises:
         UsageError: not YAML, an invalid setting, or a contradiction, of which it names both sides.
     """
-    document = _settings(config)
+    document, places = _settings(config)
     profile: dict[str, Any] = PROFILES.get(parameters.get("profile", ""), {})
     conflicts = []
     for name, given in parameters.items():
@@ -82,10 +83,13 @@ def configure(config: str, **parameters: Any) -> Config:
             conflicts.append(f"parameter {name} is {value!r}, {origin} says {setting}: {found!r}")
         if name == "epochs" and value == _EPOCHS:
             continue  # engines also pass a default, and only epochs that somebody wrote override a profile's steps
-        (document.setdefault(section, {}) if section else document)[key] = value
+        holder = document.setdefault(section, {}) if section else document
+        if isinstance(holder, dict):  # else the check of the configuration says what a section is
+            holder[key] = value
     if conflicts:
         raise UsageError("; ".join(conflicts), "set it once, in the parameter")
-    return parse_config(document, origin="pipeline parameters")
+    # Only now, because a setting in `config` may need one that is a parameter.
+    return parse_config(document, origin="pipeline parameters", places=places)
 
 
 def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
@@ -116,13 +120,12 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
     return parameters | {"config": config_yaml}
 
 
-def _settings(config: str) -> dict[str, Any]:
+def _settings(config: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """The mapping in `config`, and the place of each key."""
     document, lines = read_yaml(config, "config")
     if document is None and config.strip():  # a form with one line per field makes one comment of a pasted file
         raise UsageError("config contains only a comment", "write it in one line: {train: {epochs: 10}, …}")
-    document = as_settings(document, "config")
-    parse_config(document, origin="config", places={keys: f"config, line {line}" for keys, line in lines.items()})
-    return document
+    return as_settings(document, "config"), {keys: f"config, line {line}" for keys, line in lines.items()}
 
 
 def _typed(name: str, given: Any) -> Any:

@@ -15,8 +15,8 @@ from lipt.selection.auto import (
     other_network_reason,
     rule_by_passes,
 )
-from lipt.selection.options import bind_options
-from lipt.selection.registry import lookup
+from lipt.selection.options import bind_options, keywords
+from lipt.selection.registry import lookup, names
 from lipt.training.networks import default_width
 
 #: The algorithm `stratified` as reports write it.
@@ -173,11 +173,20 @@ def contestants(config: Config) -> list[Config]:
         return [config]
     own = Contestant(algorithm=algorithm_of(config), options=selecting(config).options)
     taking_part = [Contestant(algorithm="stratified"), own, *race.contestants]
+    in_full = [_with_defaults(each) for each in taking_part]
     return [
         config.model_copy(update={"select": config.select.model_copy(update={**dict(each), "race": None})})
         for number, each in enumerate(taking_part)
-        if each not in taking_part[:number]
+        if in_full[number] not in in_full[:number]
     ]
+
+
+def _with_defaults(contestant: Contestant) -> Contestant:
+    """The same selection with all options written out, so that it is told from others only if it differs."""
+    if contestant.algorithm not in names():
+        return contestant
+    defaults, _ = keywords(lookup(contestant.algorithm).function)
+    return contestant.model_copy(update={"options": defaults | contestant.options})
 
 
 def field_sizes(config: Config) -> list[int]:
