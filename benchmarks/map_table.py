@@ -44,6 +44,7 @@ _LABELS = {
     "ccs el2n": "`ccs`, EL2N",
     "ccs aum": "`ccs`, AUM",
     "dyn_unc": "Dyn-Unc",
+    "el2n": "EL2N, the hardest",
     "herding": "herding",
     "moderate": "Moderate",
     "k_center": "k-center",
