@@ -73,7 +73,8 @@ def test_the_better_half_goes_on_and_the_first_wins_ties() -> None:
 
 def test_a_selection_that_is_named_twice_races_once(tmp_path: Path) -> None:
     """An option with its default value makes no other selection."""
-    named = [{"algorithm": "ccs", "options": options} for options in ({"score": "el2n"}, {"score": "aum"}, {"beta": 0.1})]
+    options: list[dict[str, Any]] = [{"score": "el2n"}, {"score": "aum"}, {"beta": 0.1}]
+    named = [{"algorithm": "ccs", "options": each} for each in options]
     field = contestants(context(tmp_path, {"contestants": named}).config)
     assert [each.select.options for each in field] == [{}, {}, {"score": "aum"}, {"beta": 0.1}]
 

@@ -44,8 +44,9 @@ def test_images_of_different_sizes_are_found_before_they_are_read(
 
 def test_doctor_says_what_auto_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "digits.yaml"
-    config.write_text(f"data: {{source: digits}}\nworkspace: {tmp_path}\ndispatch: {{batch_size: 32}}\n")
+    config.write_text(f"data: {{source: digits}}\nworkspace: {tmp_path}/runs\ndispatch: {{batch_size: 32}}\n")
     main(["doctor", str(config), "--set", "select.fraction=0.9"])
+    assert not (tmp_path / "runs").exists()  # it leaves nothing behind
     assert "selection  auto (class-balanced random), 90 % kept" in capsys.readouterr().out
 
 

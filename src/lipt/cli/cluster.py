@@ -37,7 +37,9 @@ _POLL_S = 2.0
 @click.command()
 @config_options
 @engine_options("System that runs it.", required=True)
-@click.option("--dry-run", is_flag=True, help="Validate, ask the cluster for the pipeline, print the parameters; start nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Validate, print the parameters of the cluster's pipeline; start nothing."
+)
 @click.option("--wait", is_flag=True, help="Then wait until the run ends; exit code 1 if it failed.")
 @output_option
 def submit(

@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 from uuid import uuid4
 
@@ -199,6 +201,8 @@ def _device(config: Config) -> str:
 def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
     store = open_store(config.workspace)
+    folder = Path(store.uri.removeprefix("file://")) if store.uri.startswith("file://") else None
+    is_new = folder is not None and not folder.exists()
     probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
     store.write(probe, b"probe", kind="other")
     try:
@@ -206,11 +210,10 @@ def _workspace(config: Config) -> str:
             raise RunError(f"{store.uri} does not return the written bytes", "check that no other program writes there")
     finally:
         store.delete(probe)
-    free = (
-        f", {shutil.disk_usage(store.uri.removeprefix('file://')).free / 1e9:.0f} GB free"
-        if store.uri.startswith("file://")
-        else ""
-    )
+    free = f", {shutil.disk_usage(folder).free / 1e9:.0f} GB free" if folder else ""
+    if folder and is_new:
+        with suppress(OSError):  # another process may have begun a run in it
+            folder.rmdir()
     return f"{store.uri}: write, read, list, delete{free}"
 
 
