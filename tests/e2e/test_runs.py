@@ -82,11 +82,11 @@ def _printed(logs: str) -> Counter[str]:
 
 
 def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
-    """Two disjoint models, one per pod; then a race of two subsets, one per pod."""
+    """Two disjoint models, one per pod; then a race of two subsets, one per pod, with a draw that needs a parameter."""
     changes = {
         "score": {"model": "trajectory", "runs": 2, "epochs": 2, "disjoint": True, "block_images": 2048},
         "select": {"race": {"rounds": [0.5]}},
-        "train": {"random_baseline": False},
+        "train": {"random_baseline": False, "draw": "ordered", "epoch_fraction": 0.05},  # epochs of two steps
     }
     run = Run(tmp_path, "scorers", changes, nodes=2)
     run.succeeds()
@@ -101,7 +101,7 @@ def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
         stage: [record["summary"]["steps"] for key, record in records.items() if f"/{stage}/" in key]
         for stage in ("race", "train")
     }
-    assert steps == {"race": [6, 6], "train": [12]}
+    assert steps == {"race": [4, 4], "train": [8]}
 
 
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
