@@ -5,8 +5,9 @@
 RESULTS.jsonl holds trainings of `benchmarks.tuning`. The reference is the test accuracy after a training on all images,
 the mean of its seeds. For each share, number of steps and rule, as the mean over seeds: Spearman's rank correlation of
 the validation accuracies with the reference, and the regret: how far the setting with the highest validation accuracy
-is below the best one, in the reference. Differences from class-balanced random images are paired by seed and have their
-95 % interval.
+is below the best one, in the reference. Then, for each setting, the test accuracy with class-balanced random images and
+the gain of the other rules. Differences from class-balanced random images are paired by seed and have their 95 %
+interval.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from benchmarks.map_table import label
-from benchmarks.tables import interval, markdown, signed
+from benchmarks.tables import difference, interval, markdown, signed
 
 Setting = tuple[float, str]
 #: Accuracy in %, or what is computed from it, by seed.
@@ -74,6 +75,20 @@ def compared(ours: BySeed, others: BySeed, digits: int) -> str:
     return f"{mean} ({f'**{text}**' if abs(apart) > half else text})"
 
 
+def gains(trainings: list[dict[str, Any]]) -> str:
+    """In Markdown: for each setting, the test accuracy of random and the gain of the other rules over it."""
+    rules = list(dict.fromkeys(line["rule"] for line in trainings))
+    tests = {rule: by_setting([line for line in trainings if line["rule"] == rule], "accuracy") for rule in rules}
+    random, rows = tests.pop("random"), []
+    for setting in sorted({setting for seed in random.values() for setting in seed}):
+        cells = [f"{statistics.mean(seed[setting] for seed in random.values()):.1f}"]
+        for found in tests.values():
+            pairs = [found[seed][setting] - random[seed][setting] for seed in random if setting in found.get(seed, {})]
+            cells.append(difference(*interval(pairs)) if len(pairs) > 1 else "")
+        rows.append([f"{setting[0]:g}", setting[1], *cells])
+    return markdown(["learning rate", "augmentation", label("random"), *map(label, tests)], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
@@ -106,7 +121,7 @@ def main() -> None:
             "rank correlation",
             "regret",
         ]
-        print("\n" + markdown(head, rows))
+        print("\n" + markdown(head, rows) + "\n\n" + gains(own))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
 from lipt.selection.candidates import Candidates, check_labels
 from lipt.selection.disk import rows_in
+from lipt.selection.model_outputs import embedding_of, input_of, logits_of
 from lipt.selection.not_logits import refuse_probabilities
 from lipt.selection.options import integer
 from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
@@ -120,7 +121,9 @@ def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     seen: list[Tensor] = []
     layer = model.get_submodule(str(model.classifier_name))
-    handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0].flatten(1)))
+    handle = layer.register_forward_pre_hook(
+        lambda _module, given, named: seen.append(input_of(given, named).flatten(1)), with_kwargs=True
+    )
     try:
         logits: Tensor = model(x)
     finally:
@@ -144,10 +147,10 @@ class _Named(nn.Module):
     def __init__(self, network: nn.Module, classifier: str) -> None:
         super().__init__()
         self.network = network
-        self.classifier_name = f"network.{classifier}"
+        self.classifier_name = f"network.{classifier}".rstrip(".")  # the network may be the layer itself
 
     def forward(self, x: Tensor) -> Any:
-        return _logits(self.network(x))
+        return logits_of(self.network(x))
 
 
 @torch.no_grad()
@@ -199,26 +202,8 @@ def _reader(
     if classifier is None:
         found = model(x_1)
         if isinstance(found, Mapping) and "logits" not in found:
-            return lambda x: (torch.empty(len(x), 0), _embedding(model(x)))
+            return lambda x: (torch.empty(len(x), 0), embedding_of(model(x)))
     return partial(logits_and_features, _Named(model, _classifier(model, x_1, classifier, index)))
-
-
-def _logits(output: Any) -> Any:
-    return output["logits"] if isinstance(output, Mapping) and "logits" in output else output
-
-
-def _embedding(output: Mapping[str, Any]) -> Tensor:
-    """Features (B, D) of a model without a classifier."""
-    if "pooler_output" in output:
-        pooled: Tensor = output["pooler_output"]
-        return pooled.flatten(1)
-    if "last_hidden_state" not in output:
-        keys = ", ".join(output)
-        raise UsageError(
-            f"the model returns a dict of {keys}", "return logits, pooler_output or last_hidden_state in it"
-        )
-    hidden: Tensor = output["last_hidden_state"]
-    return hidden.mean(1) if hidden.ndim == 3 else hidden.flatten(2).mean(2)  # (B, tokens, D) or (B, D, H, W)
 
 
 @contextmanager
@@ -226,6 +211,8 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
     """Put the model into eval mode and on `device`; restore modes and device at the end."""
     modes = {module: module.training for module in model.modules()}  # they differ where BatchNorm is frozen
     tensors = [*model.parameters(), *model.buffers()]
+    if any(each.is_meta for each in tensors):
+        raise UsageError("the model has weights on the device meta, without values", "load its weights first")
     home = tensors[0].device if tensors else torch.device("cpu")
     where = home if device is None else torch.device(device)
     try:
@@ -245,16 +232,16 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output, in the order in which the layers run
 
-    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        def note(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def watch(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Tensor], None]:
+        def note(_module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
             seen.pop(name, None)
-            seen[name] = inputs[0], output
+            seen[name] = input_of(given, named), output
 
         return note
 
-    handles = [module.register_forward_hook(watch(name)) for name, module in layers.items()]
+    handles = [module.register_forward_hook(watch(name), with_kwargs=True) for name, module in layers.items()]
     try:
-        logits = _logits(model(x_1))
+        logits = logits_of(model(x_1))
     finally:
         for handle in handles:
             handle.remove()

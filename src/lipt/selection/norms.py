@@ -86,7 +86,8 @@ def smallest(dtype: torch.dtype) -> float:
 def lift(parts: Sequence[Tensor]) -> float:
     """1; if all values of all parts are so small that squares underflow, a power of two by which to multiply them."""
     most = max(float(torch.stack(part.aminmax()).abs().amax()) if part.numel() else 0.0 for part in parts)
-    return 2.0 ** min(100, -math.frexp(most)[1]) if 0 < most < smallest(parts[0].dtype) else 1.0
+    limit = 1000 if parts[0].dtype == torch.float64 else 100  # a higher power overflows
+    return 2.0 ** min(limit, -math.frexp(most)[1]) if 0 < most < smallest(parts[0].dtype) else 1.0
 
 
 def squarable(x_MD: Tensor) -> Tensor:

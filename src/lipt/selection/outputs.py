@@ -122,9 +122,30 @@ class StoredOutputs(ByContents):
         """The same, as of `Outputs`, in every block that is read."""
 
         def read(index: int) -> list[Outputs]:
-            return [each.without(logits=logits, features=features) for each in _checked(self.read(index))]
+            found = _checked(self.read(index))
+            for each in found:
+                self._check_complete(each, index, logits=not logits, features=not features)
+            return [each.without(logits=logits, features=features) for each in found]
 
         return replace(self, read=read)
+
+    def _check_complete(self, outputs: Outputs, index: int, *, logits: bool, features: bool) -> None:
+        """
+        Args:
+            logits: whether somebody reads them; likewise `features`.
+
+        Raises:
+            UsageError: a block lacks what it should have and somebody reads.
+        """
+        for name, read, announced, count in (
+            ("logits", logits, self.logits, outputs.num_classes),
+            ("features", features, self.features, outputs.num_features),
+        ):
+            if read and announced and not count:
+                raise UsageError(
+                    f"block {index} of the stored outputs holds no {name}",
+                    f"let StoredOutputs.read return them, or set StoredOutputs.{name}=False",
+                )
 
 
 def _checked(outputs: object) -> Sequence[Outputs]:

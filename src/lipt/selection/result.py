@@ -274,6 +274,6 @@ class Selection:
             file = parquet_source(data)
             names = [name for name in pq.read_schema(file).names if sources or name != SOURCE]
             return cls(**of_table(pq.read_table(file, columns=names)))
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{origin} is not a selection: {why}", REMEDY) from None

@@ -57,8 +57,11 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """Images (B, ...), bytes scaled to 0..1, and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
-        UsageError: the images are no tensor, or integers of more than 8 bits; the labels are not one integer per image.
+        UsageError: the images are no tensor, or integers of more than 8 bits; the labels are not one integer per image;
+            the batch is the error of a worker.
     """
+    if isinstance(batch, UsageError):
+        raise batch
     x, labels = _picture_and_label(batch)
     if not isinstance(x, Tensor):
         raise UsageError(f"the batches hold images as {type(x).__name__}, not as a tensor", "add a transform")
@@ -78,12 +81,21 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
 
 
 class _Collate:
-    """Stacks samples. (A class, so that the workers of a loader can receive it.)"""
+    """Stacks samples. (A class, so that the workers of a loader can receive it.)
+
+    An error is returned in place of a batch: raised in a worker, it would reach the caller as the text of a traceback.
+    """
 
     def __init__(self, transform: Transform | None) -> None:
         self.transform = transform
 
-    def __call__(self, samples: list[Any]) -> tuple[Tensor, Any]:
+    def __call__(self, samples: list[Any]) -> tuple[Tensor, Any] | UsageError:
+        try:
+            return self._stacked(samples)
+        except UsageError as error:
+            return error
+
+    def _stacked(self, samples: list[Any]) -> tuple[Tensor, Any]:
         pairs = [_picture_and_label(sample) for sample in samples]
         given = [self.transform(x) if self.transform else x for x, _ in pairs]
         images = [_as_image(x) for x in given]

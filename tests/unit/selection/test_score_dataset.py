@@ -412,3 +412,41 @@ def test_images_take_the_precision_of_the_model(dtype: torch.dtype) -> None:
         whole, own = getattr(expected.outputs[0], name), getattr(found.outputs[0], name)
         assert own.dtype == torch.float32
         torch.testing.assert_close(own, whole, rtol=0.03, atol=0.03)
+
+
+class Odd(nn.Module):
+    """Calls its classifier by keyword, and gives a dict with or without these entries."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(3 * 8 * 8, 5), nn.Linear(5, C)
+        self.answers = answers
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = self.body(input=x.flatten(1))
+        return {"last_hidden_state": hidden, **self.answers} if self.answers else self.head(input=hidden)
+
+
+def test_models_that_are_called_or_answer_in_unusual_ways() -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    odd = Odd()
+    with torch.no_grad():
+        hidden = odd.body(tensors().flatten(1))
+    torch.testing.assert_close(score_dataset(odd, dataset).outputs[0].features_ND, hidden)
+    flat = Odd(pooler_output=None)
+    flat.load_state_dict(odd.state_dict())
+    torch.testing.assert_close(score_dataset(flat, dataset).outputs[0].features_ND, hidden)
+    vectors = TensorDataset(tensors().flatten(1), torch.tensor(LABELS))
+    probe = nn.Linear(3 * 8 * 8, C)
+    torch.testing.assert_close(score_dataset(probe, vectors).outputs[0].features_ND, tensors().flatten(1))
+    with pytest.raises(UsageError, match="weights on the device meta"):
+        score_dataset(Odd().to("meta"), dataset)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_error_of_a_worker_is_the_error(workers: int) -> None:
+    images = [(torch.zeros(3, side, side), 1) for side in (8, 9)]
+    with pytest.raises(UsageError) as caught:
+        score_dataset(network(), Listed(images), num_workers=workers)
+    assert caught.value.message.startswith("images have different sizes: [(3, 8, 8)")
+    assert caught.value.remedy == "resize them with transform="

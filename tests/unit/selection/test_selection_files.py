@@ -164,6 +164,10 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(UsageError, match="is not a selection"):
             Selection.load(path)
+    table = pq.read_table(pa.BufferReader(whole)).replace_schema_metadata({b"lipt": b"[" * 100_000})
+    pq.write_table(table, path)
+    with pytest.raises(UsageError, match="is not a selection: maximum recursion depth"):
+        Selection.load(path)
 
 
 def weighted(weights: list[float]) -> Selection:

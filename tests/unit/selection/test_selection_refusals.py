@@ -166,3 +166,24 @@ def test_the_size_of_an_epoch_of_a_sampler(count: Any) -> None:
 def test_arguments_of_a_run(config: Any, changes: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         lipt.run(config, changes)
+
+
+@pytest.mark.parametrize("lacks", ["logits", "features"])
+def test_blocks_without_an_output_that_is_needed(lacks: str) -> None:
+    """`StoredOutputs` says by default that its blocks hold both."""
+    whole = make(40, 3)
+
+    def read(index: int) -> list[lipt.Outputs]:
+        rows = slice(20 * index, 20 * index + 20)
+        (outputs,) = whole.outputs
+        part = replace(outputs, logits_NC=outputs.logits_NC[rows], features_ND=outputs.features_ND[rows])
+        return [part.without(logits=lacks == "logits", features=lacks == "features")]
+
+    stored = lipt.StoredOutputs(models=1, sizes=[20, 20], read=read)
+    candidates = Candidates(labels_N=whole.labels_N, num_classes=3, stored=stored)
+    needs = {"logits": ["el2n", "grand", "craig"], "features": ["herding", "k_center", "moderate", "gradmatch"]}
+    for algorithm in needs.pop(lacks):
+        with pytest.raises(UsageError, match=f"block 0 of the stored outputs holds no {lacks}"):
+            select(algorithm, candidates, k=4)
+    (others,) = needs.values()
+    assert len(select(others[0], candidates, k=4)) == 4  # it does not read what is missing

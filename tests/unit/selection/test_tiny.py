@@ -73,3 +73,10 @@ def test_lengths_of_rows_of_any_scale_differ_by_a_power_of_two_exactly() -> None
     ordinary = make(60, 2, 8, seed=171, dtype=torch.float32)
     chosen = [select("facility_location", each, fraction=0.3).indices_K for each in (ordinary, scaled(ordinary, -60))]
     assert torch.equal(*chosen)
+
+
+@pytest.mark.parametrize("algorithm", ["herding", "k_center"])
+def test_tiny_features_of_twice_the_precision(algorithm: str) -> None:
+    ordinary = make(60, 2, 8, seed=3, dtype=torch.float64)
+    chosen = [select(algorithm, each, k=12).indices_K for each in (ordinary, scaled(ordinary, -1000))]
+    assert torch.equal(*chosen)
