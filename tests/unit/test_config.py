@@ -273,6 +273,7 @@ def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
     ("text", "message"),
     [
         ("a: [", "is not YAML"),
+        ("train:\n\tepochs: 1", "line 2: .*\n  -> indent with spaces instead of tabs"),
         ("- 1", "contains a list"),
         ("# later", "is empty"),
         ("{base: run.yaml, grid: {seed: [0, 1]}}", "is a sweep"),
@@ -283,8 +284,9 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, messa
     path = tmp_path / "run.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         load_config(str(path))
+    assert caught.value.remedy
 
 
 def test_no_settings() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from io import StringIO
 from pathlib import Path
 
@@ -57,3 +58,14 @@ def test_the_ingest_stage_names_every_unreadable_image_even_if_the_first_one_is(
     with pytest.raises(RunError, match="3 images cannot be ingested:") as caught:
         ingest(Context.of(config, Reporter(StringIO()))).make()
     assert all(f"{source / name} is not a readable image" in caught.value.message for name in broken)
+
+
+def test_a_suffix_that_cannot_be_printed_is_spelled_out(tmp_path: Path) -> None:
+    """The artifact of an ingestion is UTF-8, and a terminal obeys escape sequences."""
+    source, said = tree(tmp_path / "pets", FILES), StringIO()
+    for name in (b"x.\xff", b"y.\x1b[1m"):
+        Path(os.fsdecode(os.fsencode(source / "cat") + b"/" + name)).touch()
+    config = parse_config({"data": {"source": str(source)}, "workspace": str(tmp_path / "work")})
+    left_out = ingest(Context.of(config, Reporter(said))).make().summary["left_out"]
+    assert left_out == LEFT_OUT | {r".\udcff files": 1, r".\x1b[1m files": 1}
+    assert "\x1b" not in said.getvalue()
