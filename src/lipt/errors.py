@@ -156,11 +156,15 @@ class Stop:
 
     C code that swallows the exception may leave a library half loaded, which fails later on: torch does so while it
     loads numpy.
+
+    In the code of Python's locks and queues it waits a moment: between taking a lock and the block that gives it back,
+    the exception would leave the lock taken. urllib3 then waits for ever when it gives its connection back.
     """
 
     def __init__(self, exception: type[BaseException]) -> None:
         self.came = False
         self._exception = exception
+        self._waits = _MOST_WAITS
 
     def on(self, number: signal.Signals) -> "Stop":
         """Raise the exception at this signal; threads other than the main one cannot set that up."""
@@ -175,9 +179,18 @@ class Stop:
         """
         return self.came and not isinstance(error, TransientError)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note(self, _number: int, frame: FrameType | None) -> None:
         self.came = True
+        if frame is not None and frame.f_globals.get("__name__") in _LOCKING and self._waits:
+            self._waits -= 1  # it may be a wait for another thread, which can take long
+            signal.signal(signal.SIGALRM, self._note)
+            signal.setitimer(signal.ITIMER_REAL, _WAIT_S)
+            return
         raise self._exception
+
+
+_LOCKING = ("queue", "threading")
+_MOST_WAITS, _WAIT_S = 10, 0.02
 
 
 def stop_on_sigterm() -> Stop:
