@@ -28,8 +28,8 @@ from lipt.data.shards import Positions
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.selection.algorithms.sampling import dual_scores
+from lipt.selection.inputs.trajectory import DIFFICULTIES, Trajectory
 from lipt.selection.reliability import class_correlation, spearman_brown
-from lipt.selection.trajectory import DIFFICULTIES, Trajectory
 from lipt.stages.ingest import ingest
 from lipt.training.tensor_files import unpack
 

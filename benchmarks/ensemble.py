@@ -17,7 +17,7 @@ import argparse
 from dataclasses import replace
 
 from lipt.config import load_config, override
-from lipt.flow.graph import prepare, train_jigsaws
+from lipt.flow.dag import prepare, train_jigsaws
 from lipt.rng import derive
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context

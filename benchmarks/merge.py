@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.tables import paired
 from lipt.config import load_config
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws, with_config
+from lipt.flow.dag import merge_jigsaws, prepare, train_jigsaws, with_config
 from lipt.runtime import Context
 from lipt.stages.evaluate import evaluate
 

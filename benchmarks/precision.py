@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.tables import paired
 from lipt.config import load_config
-from lipt.flow.graph import run, with_config
+from lipt.flow.dag import run, with_config
 from lipt.runtime import Context
 
 _SEEDS = range(8)

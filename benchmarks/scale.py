@@ -29,8 +29,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lipt.selection import Candidates, Outputs, StoredOutputs, select
-from lipt.selection.compressed import TopLogits
-from lipt.selection.passes import in_memory
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.passes import in_memory
 
 IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
 BLOCK = 65536

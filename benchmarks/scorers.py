@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.journal import Journal
 from lipt.data.chunks import Dataset
 from lipt.data.images import ResidentImages, image_shape
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
+from lipt.flow.dag import merge_jigsaws, prepare, train_jigsaws
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import images_of, open_dataset, open_test_images, split_positions, training_images

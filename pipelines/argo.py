@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lipt.adapters.cluster.manifest import (
+from lipt.adapters.cluster.job_manifest import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     SCRATCH,

@@ -7,7 +7,7 @@ from typing import Any
 from kfp import kubernetes
 from kfp.dsl.pipeline_channel import PipelineChannel
 
-from lipt.adapters.cluster.manifest import labels_of
+from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.metrics import VARIABLE
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
 
 if TYPE_CHECKING:
     from lipt.selection.arrays import ArrayLike
-    from lipt.selection.candidates import Candidates
+    from lipt.selection.inputs.candidates import Candidates
     from lipt.selection.result import Selection
 
 #: The algorithms.

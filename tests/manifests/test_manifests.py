@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lipt import __version__
-from lipt.adapters.cluster.manifest import FIRST_POD, SERVICE
+from lipt.adapters.cluster.job_manifest import FIRST_POD, SERVICE
 from lipt.adapters.minio_setup import main as setup
 from tests.manifests.objects import MANIFESTS, Object, built, each_pod, kinds, pods_of, with_defaults, worker_job
 

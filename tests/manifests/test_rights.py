@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lipt.adapters.cluster.manifest import WORKER
+from lipt.adapters.cluster.job_manifest import WORKER
 from lipt.adapters.cluster.preflight import rights as doctor
 from tests.manifests.objects import MANIFESTS, Object, built, worker_job
 from tests.rights import NAMESPACES, Rights, of_accounts, on_the_page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lipt.adapters.cluster.manifest import Pods, pod_spec
+from lipt.adapters.cluster.job_manifest import Pods, pod_spec
 from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, load, pods_of, worker_job
 
 #: The only container that runs as root.

@@ -33,12 +33,12 @@ def package(tmp_path: Path) -> Path:
     (copy / "stages" / "audit.py").write_text(file)
     edit(copy / "pipeline.py", '    StageRow("race"', f'    {row}    StageRow("race"')
     edit(
-        copy / "flow/graph.py",
+        copy / "flow/dag.py",
         "from lipt.stages.dispatch",
         "from lipt.stages.audit import audit\nfrom lipt.stages.dispatch",
     )
     edit(
-        copy / "flow/graph.py",
+        copy / "flow/dag.py",
         "    return Race.of(ctx, prepared.dataset, scores, *scoring.start).run(race_elsewhere)\n",
         "    subset = Race.of(ctx, prepared.dataset, scores, *scoring.start).run(race_elsewhere)\n"
         f"    {call}    return subset\n",

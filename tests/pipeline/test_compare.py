@@ -12,9 +12,9 @@ import pytest
 from lipt import cli as lipt_cli
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
+from lipt.flow.checks.validation import check_comparison
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import run, with_config
-from lipt.flow.validation import check_comparison
+from lipt.flow.dag import run, with_config
 from lipt.flow.variants import left_out
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost

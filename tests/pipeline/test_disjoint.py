@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import prepare
-from lipt.flow.graph import run as run_all
+from lipt.flow.dag import prepare
+from lipt.flow.dag import run as run_all
 from lipt.flow.outcome import Outcome
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.progress import Reporter
 from lipt.runtime.attempt import Attempt

@@ -11,7 +11,7 @@ import torch
 
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import made_of, merge_jigsaws, run
+from lipt.flow.dag import made_of, merge_jigsaws, run
 from lipt.flow.outcome import Outcome
 from lipt.pods import boxes
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box

@@ -15,7 +15,7 @@ from components.pretrain import pretrain
 from components.select import select
 from components.train import train
 from lipt.errors import IntegrityError
-from lipt.flow.graph import prepare
+from lipt.flow.dag import prepare
 from lipt.pods.spec import RunSpec, configure
 from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace

@@ -11,7 +11,7 @@ import pytest
 
 from components.compare import compare
 from components.dispatch import dispatch
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.config import Config, load_config, parse_config
 from lipt.errors import UsageError
 from lipt.pods.spec import PARAMETERS, configure, parameters_of

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lipt.errors import RunError
-from lipt.flow import compare, graph
+from lipt.flow import compare, dag
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import prepare, run
+from lipt.flow.dag import prepare, run
 from lipt.flow.outcome import Outcome
 from lipt.pods.boxes import dispatch_box, select_box, train_box
 from lipt.pods.workers import open_run
@@ -28,7 +28,7 @@ CHANGES: dict[str, Any] = {"score": SCORE, "select": {"algorithm": "el2n"}, "tra
 def losing(monkeypatch: pytest.MonkeyPatch, *indices: int) -> None:
     """From now on these models are lost, in other processes too."""
     monkeypatch.setenv(rank_work.LOST_MODELS, ",".join(map(str, indices)))
-    monkeypatch.setattr(graph, "initialise", rank_work.fragile)
+    monkeypatch.setattr(dag, "initialise", rank_work.fragile)
 
 
 def indices_of(outcome: Outcome) -> list[int]:
@@ -145,7 +145,7 @@ def test_the_baseline_starts_from_the_same_model(tmp_path: Path, monkeypatch: py
     """Also if a lost one could be trained by then."""
     ctx = tiny_context(tmp_path, CHANGES | {"train": {"epochs": 1, "start": "continue"}})
     losing(monkeypatch, 0)
-    train_and_evaluate = graph.train_and_evaluate
+    train_and_evaluate = dag.train_and_evaluate
     outcomes: list[Outcome] = []
 
     def trained(*given: Any, **more: Any) -> Outcome:
@@ -153,7 +153,7 @@ def test_the_baseline_starts_from_the_same_model(tmp_path: Path, monkeypatch: py
         outcomes.append(train_and_evaluate(*given, **more))
         return outcomes[-1]
 
-    for module in (graph, compare):
+    for module in (dag, compare):
         monkeypatch.setattr(module, "train_and_evaluate", trained)
     run_with_baseline(ctx)
     selected, random = outcomes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
+from lipt.flow.dag import merge_jigsaws, prepare, train_jigsaws
 from lipt.training.flops import flops_per_image
 from lipt.training.networks import build_model
 from tests.tiny import tiny_context

@@ -15,11 +15,11 @@ import torch
 
 from lipt import errors
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.store import StoreError
 from lipt.config import override, parse_config
 from lipt.errors import RunError, UnexpectedError
-from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigsaws
+from lipt.flow.dag import merge_jigsaws, prepare, score_and_select, train_jigsaws
 from lipt.flow.prepared import Prepared
 from lipt.forecast.machine import Machine
 from lipt.forecast.time import forecast

@@ -8,9 +8,9 @@ import pytest
 
 from lipt.config import override
 from lipt.errors import UsageError
-from lipt.flow.graph import run
+from lipt.flow.checks.validation import check_comparison, check_from_afar, check_run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
-from lipt.flow.validation import check_comparison, check_from_afar, check_run
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS

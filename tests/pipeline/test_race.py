@@ -10,12 +10,12 @@ import pytest
 
 from lipt.config import Point
 from lipt.errors import UsageError
+from lipt.flow.checks.validation import check_from_afar, check_run
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import Scoring, run
+from lipt.flow.dag import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
 from lipt.flow.sweep import missing_stages
-from lipt.flow.validation import check_from_afar, check_run
 from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
 from lipt.forecast.machine import Machine

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lipt.data.chunks.manifest import MANIFEST
-from lipt.flow.graph import Scoring, prepare, run
+from lipt.flow.dag import Scoring, prepare, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
 from lipt.runtime.context import Context

@@ -12,7 +12,7 @@ from lipt.config import override
 from lipt.data.augmentation import StandardAugment
 from lipt.data.chunks import SampleRanges
 from lipt.data.randaugment import RandAugment
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context

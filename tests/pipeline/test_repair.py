@@ -14,7 +14,7 @@ from lipt.adapters.store import open_store
 from lipt.config import parse_config
 from lipt.errors import DamagedDataError, IntegrityError
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt

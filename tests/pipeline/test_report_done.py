@@ -9,7 +9,7 @@ import pytest
 
 from lipt.config import override, parse_config
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.done_view import _rule
+from lipt.flow.reporting.done import _rule
 from tests.tiny import TINY, tiny_context
 
 

@@ -16,7 +16,7 @@ from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import has_swarm, merge_jigsaws, prepare, run
+from lipt.flow.dag import has_swarm, merge_jigsaws, prepare, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.variants import baseline_of
 from lipt.ledger import Cost

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from lipt.adapters.cluster.fanout import ThisPod
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.pods import workers
 from lipt.pods.boxes import dispatch_box, pretrain_box
 from lipt.runtime.workspace import Workspace

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lipt.adapters.cluster.fanout import ThisPod
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.errors import RunError
 from lipt.pods import workers
 from lipt.pods.spec import RunSpec

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.runtime.artifact import Artifact

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lipt.data.images import ImageSet
 from lipt.errors import UsageError
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import open_dataset, split_positions

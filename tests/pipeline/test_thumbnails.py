@@ -15,9 +15,9 @@ from lipt.adapters.store import open_store
 from lipt.cli import main
 from lipt.config import parse_config
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
+from lipt.flow.checks.facts import Facts
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.facts import Facts
-from lipt.flow.graph import run
+from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.flow.runs import list_unused
 from lipt.runtime.context import Context

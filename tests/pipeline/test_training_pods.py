@@ -16,8 +16,8 @@ import pytest
 
 from lipt import liveness
 from lipt.adapters.cluster.fanout import ThisPod
+from lipt.adapters.cluster.job_manifest import FIRST_POD, Pods
 from lipt.adapters.cluster.job_watch import NO_ROOM
-from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.adapters.store import open_store
 from lipt.errors import IntegrityError, RunError, TransientError, UsageError
 from lipt.pods import training

@@ -11,8 +11,8 @@ from lipt.cli import busy, main
 from lipt.cli.submission import check_submittable
 from lipt.config import override, parse_config
 from lipt.errors import RunError, UsageError
+from lipt.flow.checks.validation import check_run
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.validation import check_run
 from lipt.stages.ingest import ingest
 from tests.tiny import TINY, tiny_context
 from tests.unit.data.sources.files import image, tree

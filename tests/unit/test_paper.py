@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lipt.cli import main
-from lipt.flow.accounting_view import classic_epochs_read
 from lipt.flow.paper import NAMES, PaperSweep, Profile
+from lipt.flow.reporting.accounting import classic_epochs_read
 from lipt.flow.sweep import check_points
 from lipt.report.sweep import Result, to_lines
 from lipt.runtime.context import Context

@@ -17,9 +17,9 @@ from lipt.cli import main
 from lipt.config import override, parse_config
 from lipt.data.sources import open_source
 from lipt.errors import LiptError, RunError, UsageError
-from lipt.flow.facts import Facts
-from lipt.flow.model_checks import check_model
-from lipt.flow.validation import _rounded_up, check_comparison, check_from_afar, check_run, problems
+from lipt.flow.checks.facts import Facts
+from lipt.flow.checks.model import check_model
+from lipt.flow.checks.validation import _rounded_up, check_comparison, check_from_afar, check_run, problems
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
 from lipt.runtime.algorithm import algorithm_of, reason_of_auto, selecting

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lipt.errors import UsageError
-from lipt.flow.validation import check_from_afar, check_run
+from lipt.flow.checks.validation import check_from_afar, check_run
 from tests.tiny import tiny_context
 
 

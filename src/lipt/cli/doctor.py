@@ -17,8 +17,8 @@ import click
 from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.api import Cluster, UnreachableError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.kubeflow_client import address
-from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import open_store
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
@@ -28,7 +28,7 @@ from lipt.errors import LiptError, RunError, UsageError
 from lipt.pipeline import ClusterEngine
 
 if TYPE_CHECKING:
-    from lipt.flow.facts import Facts
+    from lipt.flow.checks.facts import Facts
 
 P = ParamSpec("P")
 #: (True: ok, False: failed, None: could not be checked; the finding)
@@ -219,7 +219,7 @@ def _workspace(config: Config) -> str:
 
 def _data(config: Config) -> str:
     from lipt.data.sources import Listing, check_one_size
-    from lipt.flow.facts import Facts
+    from lipt.flow.checks.facts import Facts
     from lipt.runtime.chunk_store import is_chunk_store
     from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import named_store
@@ -236,7 +236,7 @@ def _data(config: Config) -> str:
 
 
 def _model(config: Config, facts: Facts | None) -> str:
-    from lipt.flow.model_checks import check_model
+    from lipt.flow.checks.model import check_model
 
     weights = check_model(config, facts)
     classes = f"{facts.classes} classes" if facts else "10 classes, as those of the data are not known"
@@ -245,7 +245,7 @@ def _model(config: Config, facts: Facts | None) -> str:
 
 def _selection(config: Config, facts: Facts | None) -> str:
     """Checks the algorithm, its options, and that there are enough images for shards and subset."""
-    from lipt.flow.validation import problems, raise_all
+    from lipt.flow.checks.validation import problems, raise_all
     from lipt.report.numbers import format_budget
     from lipt.runtime.algorithm import algorithm_label
 
@@ -264,7 +264,7 @@ def _selection(config: Config, facts: Facts | None) -> str:
 
 def _comparison(config: Config) -> str:
     """Checks `lipt compare` too. A run can work even if it fails."""
-    from lipt.flow.validation import check_comparison
+    from lipt.flow.checks.validation import check_comparison
     from lipt.runtime.context import Context
 
     try:
@@ -276,7 +276,7 @@ def _comparison(config: Config) -> str:
 
 def _facts(config: Config) -> Facts | None:
     """Known facts of the data; None if they cannot be read (the check `data` then gives the reason)."""
-    from lipt.flow.facts import Facts
+    from lipt.flow.checks.facts import Facts
 
     try:
         return Facts.of(config.data)

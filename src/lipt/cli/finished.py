@@ -11,7 +11,7 @@ import click
 
 from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, RunState
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.cluster.runs_store import open_store_of_runs
 from lipt.adapters.store import MissingObjectError, Store, open_store

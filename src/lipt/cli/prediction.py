@@ -17,8 +17,8 @@ from lipt.cli.options import print_json
 from lipt.cli.verbose import is_verbose
 from lipt.config import Config, load_config, override
 from lipt.errors import UsageError
-from lipt.flow.facts import Facts
-from lipt.flow.validation import problems, raise_all
+from lipt.flow.checks.facts import Facts
+from lipt.flow.checks.validation import problems, raise_all
 from lipt.forecast.advice import SHARES, Limits, configured
 from lipt.forecast.calibration import calibrate, measured
 from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here

@@ -39,8 +39,8 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
     with open_context(config_path, overrides) as ctx:
+        from lipt.flow.checks.validation import check_comparison
         from lipt.flow.compare import run_comparison
-        from lipt.flow.validation import check_comparison
 
         if dry_run:
             rows = len(check_comparison(ctx))

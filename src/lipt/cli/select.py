@@ -179,7 +179,7 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
 
     from lipt.selection import Candidates, Outputs, StoredOutputs
     from lipt.selection.arrays import as_labels
-    from lipt.selection.candidates import count_classes
+    from lipt.selection.inputs.candidates import count_classes
 
     labels, shapes = [], []
     for path in paths:

@@ -86,7 +86,7 @@ def check_submittable(config: Config) -> list[str]:
     """
     from lipt.adapters.store.s3 import check_location  # minio takes 100 ms to import
     from lipt.data.sources import sources_without_files
-    from lipt.flow.validation import check_from_afar
+    from lipt.flow.checks.validation import check_from_afar
 
     if not config.workspace.startswith("s3://"):
         raise UsageError(
@@ -114,7 +114,7 @@ def pipeline_parameters(config: Config, known: Mapping[str, Any], pairs: tuple[s
     Raises:
         UsageError: a parameter is unknown, a setting, or of a wrong type.
     """
-    from lipt.adapters.cluster.manifest import Pods
+    from lipt.adapters.cluster.job_manifest import Pods
     from lipt.pods.spec import PARAMETERS, configure, parameters_of
 
     given = parse_pairs("-p", pairs, known)
@@ -159,7 +159,7 @@ def _problem(
     check: Callable[[Any], str], cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]
 ) -> LiptError | None:
     from lipt.adapters.cluster import preflight
-    from lipt.adapters.cluster.manifest import Pods
+    from lipt.adapters.cluster.job_manifest import Pods
 
     known = {name: value for name, value in parameters.items() if name in Pods.model_fields and value is not None}
     pods = Pods.parse({"image": "lipt"} | known)  # a run of another pipeline has no image

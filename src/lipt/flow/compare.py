@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from lipt.config import Train
-from lipt.flow.graph import run, score_and_select, train_and_evaluate, trains_models, with_config
+from lipt.flow.checks.validation import check_comparison, check_run
+from lipt.flow.dag import run, score_and_select, train_and_evaluate, trains_models, with_config
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
-from lipt.flow.report import write_report
-from lipt.flow.rows import Entry, label_of
-from lipt.flow.validation import check_comparison, check_run
+from lipt.flow.reporting.report import write_report
+from lipt.flow.reporting.rows import Entry, label_of
 from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
 from lipt.progress import Reporter

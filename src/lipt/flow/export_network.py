@@ -11,7 +11,7 @@ import numpy as np
 
 from lipt.data.images import image_shape
 from lipt.flow.export import whole
-from lipt.flow.provenance_view import MODEL_LINK
+from lipt.flow.reporting.provenance import MODEL_LINK
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import images_of, open_dataset

@@ -13,7 +13,7 @@ from lipt.config import load_config, override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.address import folder_of, page_of
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.provenance_view import MODEL_LINK
+from lipt.flow.reporting.provenance import MODEL_LINK
 from lipt.progress import make_reporter
 from lipt.report.document import Document
 from lipt.report.verdict import Verdict, judge

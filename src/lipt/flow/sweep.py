@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from lipt.config import Config, Point, override
 from lipt.errors import LiptError
+from lipt.flow.checks.validation import check_comparison
 from lipt.flow.compare import run_variants, scope
-from lipt.flow.rows import all_artifacts, costs_of, rows_of
+from lipt.flow.reporting.rows import all_artifacts, costs_of, rows_of
 from lipt.flow.runs import note_point
-from lipt.flow.validation import check_comparison
 from lipt.progress import Reporter
 from lipt.report.rivals import LONGER
 from lipt.report.sweep import Result

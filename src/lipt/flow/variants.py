@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
-from lipt.flow.graph import needs_models, trains_models
+from lipt.flow.dag import needs_models, trains_models
 from lipt.report.rivals import CONTINUED, FIXED, LONGER, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 

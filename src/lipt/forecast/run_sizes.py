@@ -6,14 +6,14 @@ from typing import Self
 
 from lipt.config import Config, Raptr, override
 from lipt.data.images import group_size
-from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.dag import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.network import raptr_schedule
-from lipt.selection.compressed import TopLogits
+from lipt.selection.inputs.compressed import TopLogits
 from lipt.training.batches import batch_sizes
 from lipt.training.raptr import recalibration_images
 

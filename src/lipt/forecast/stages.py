@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
-from lipt.flow.graph import needs_models, trains_models
+from lipt.flow.dag import needs_models, trains_models
 from lipt.forecast.choice import ChoiceWork
 from lipt.forecast.run_sizes import FORWARD_BATCH, ROW_MEMORY, RUN_IMAGES
 from lipt.forecast.sizes import DataSize, ThumbnailSize

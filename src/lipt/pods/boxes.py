@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, Terminated, UnexpectedError, end_terminated, say_why, stop_on_sigterm
@@ -36,7 +36,7 @@ from lipt.runtime.stage import Stage
 from lipt.stages.pretrain import pretrain, quorum_of
 
 if TYPE_CHECKING:
-    from lipt.flow.graph import Groups
+    from lipt.flow.dag import Groups
 
 
 @contextmanager
@@ -109,8 +109,8 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     """
     parsed = Pods.parse(pods)
     ctx = context(config, parsed)
-    from lipt.flow.graph import prepare
-    from lipt.flow.validation import check_run
+    from lipt.flow.checks.validation import check_run
+    from lipt.flow.dag import prepare
     from lipt.stages.initialise import initialise
 
     check_run(ctx)
@@ -180,7 +180,7 @@ def merge_box(address: str) -> Artifact | None:
     if prepared.shards is None:
         ctx.reporter.say(_NO_SWARM)
         return None
-    from lipt.flow.graph import merge_jigsaws
+    from lipt.flow.dag import merge_jigsaws
     from lipt.stages.group import group
 
     swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
@@ -200,7 +200,7 @@ def merge_box(address: str) -> Artifact | None:
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
     spec, ctx, prepared = open_run(address)
-    from lipt.flow.graph import Scoring, score_and_select
+    from lipt.flow.dag import Scoring, score_and_select
     from lipt.runtime.algorithm import scoring_needs
 
     theta = ctx.workspace.get(merged) if merged else None
@@ -227,8 +227,8 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
     spec, ctx, prepared = open_run(address)
     from lipt.flow.compare import run_baseline, run_entries
-    from lipt.flow.graph import train_and_evaluate
-    from lipt.flow.report import write_report
+    from lipt.flow.dag import train_and_evaluate
+    from lipt.flow.reporting.report import write_report
 
     theta = ctx.workspace.get(merged) if merged else None
     jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})

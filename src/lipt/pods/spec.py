@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import PROFILES, Config, Train, as_settings, parse_config, read_yaml, without
 from lipt.errors import IntegrityError, UsageError

@@ -19,7 +19,7 @@ from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.flow.address import read_report
-from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
+from lipt.flow.reporting.provenance import NETWORK_CODE, digest_of_network
 from lipt.pods.sweep_cells import Cells
 from lipt.report.sweep import Result
 from lipt.version import __version__

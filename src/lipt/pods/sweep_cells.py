@@ -10,8 +10,8 @@ from lipt.config import Config, Point, Train, override
 from lipt.errors import LiptError
 from lipt.flow.address import run_id
 from lipt.flow.compare import Spent
-from lipt.flow.graph import trains_models
-from lipt.flow.rows import join_seeds, role_of
+from lipt.flow.dag import trains_models
+from lipt.flow.reporting.rows import join_seeds, role_of
 from lipt.flow.variants import Variant, variants
 from lipt.report.document import Document, Row
 from lipt.report.rivals import LONGER

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.job_manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.cluster.job_status import Bug
 from lipt.adapters.cluster.job_watch import ROOM_WITHIN_S, NeverRan
-from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import Store
 from lipt.config import Config, parse_config
 from lipt.errors import RunError, TransientError, UnexpectedError, UsageError

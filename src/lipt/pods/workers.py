@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job, running_arguments
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
 from lipt.errors import LiptError, RunError
@@ -66,7 +66,7 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
 
 
 def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.graph import train_jigsaws  # here and below: a process that only waits needs no torch
+    from lipt.flow.dag import train_jigsaws  # here and below: a process that only waits needs no torch
 
     made, lost = train_jigsaws(ctx, prepared, items)
     for index, error in lost.items():
@@ -78,7 +78,7 @@ def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Art
 
 
 def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.graph import merge_groups
+    from lipt.flow.dag import merge_groups
     from lipt.stages.merge import members
 
     dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
@@ -86,19 +86,19 @@ def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Arti
 
 
 def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
-    from lipt.flow.graph import Scoring
+    from lipt.flow.dag import Scoring
 
     return Scoring.of(ctx, prepared, theta).run(ctx, items)
 
 
 def _models(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.graph import train_models
+    from lipt.flow.dag import train_models
 
     return train_models(ctx, prepared.dataset, items)
 
 
 def _race(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
-    from lipt.flow.graph import Scoring
+    from lipt.flow.dag import Scoring
 
     return Scoring.of(ctx, prepared, theta).race(ctx).train(items)
 

@@ -16,11 +16,11 @@ from lipt.selection import registry
 from lipt.selection.arguments import balanced_of, budget_of, check_samples, initial_of, judges_of, seed_of, share_of
 from lipt.selection.arrays import ArrayLike
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
-from lipt.selection.candidates import Candidates
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.passes import in_memory
 from lipt.selection.lost import remark_on_lost
 from lipt.selection.needs import Requirements
 from lipt.selection.options import bind_options, plain
-from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import OPTIONS, AlgorithmName, Select

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
-from lipt.selection.candidates import Candidates
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.passes import in_memory
 from lipt.selection.needs import Requirements
-from lipt.selection.passes import in_memory
 from lipt.selection.registry import require
 
 

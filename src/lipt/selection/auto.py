@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from lipt.selection.candidates import Candidates
+    from lipt.selection.inputs.candidates import Candidates
 
 AUTO = "auto"
 #: Above this share, scores without a trajectory gained little or nothing over class-balanced random.

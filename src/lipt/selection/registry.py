@@ -13,10 +13,10 @@ from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
 from lipt.selection.auto import AUTO
-from lipt.selection.candidates import Candidates
-from lipt.selection.maxima import highest
+from lipt.selection.inputs.candidates import Candidates
 from lipt.selection.needs import Requirements
-from lipt.selection.rows import as_slice
+from lipt.selection.numerics.blocks import as_slice
+from lipt.selection.numerics.maxima import highest
 from lipt.selection.ties import lowest_first
 
 

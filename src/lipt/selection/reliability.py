@@ -25,9 +25,9 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.candidates import Candidates
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.outputs import StoredOutputs
 from lipt.selection.needs import Requirements
-from lipt.selection.outputs import StoredOutputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lipt.selection.candidates import Candidates
-from lipt.selection.rows import per_row
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.numerics.blocks import per_row
 
 #: Feature columns that are compared first. Only samples that agree in them are compared in full.
 FEW = 16

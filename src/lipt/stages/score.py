@@ -13,7 +13,7 @@ from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
-from lipt.selection.compressed import TopLogits
+from lipt.selection.inputs.compressed import TopLogits
 from lipt.stages.initialise import trajectories_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.flops import flops_per_image

@@ -15,9 +15,9 @@ from lipt.data.augmentation import Augment, no_augmentation, normalise
 from lipt.data.images import ImageSet, to_device
 from lipt.rng import global_seed
 from lipt.selection import Outputs
-from lipt.selection.compressed import TopLogits
-from lipt.selection.dataset import logits_and_features
-from lipt.selection.rows import RowBuffer
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.dataset import logits_and_features
+from lipt.selection.numerics.blocks import RowBuffer
 from lipt.training.precision import Precision, autocast
 
 

@@ -23,10 +23,10 @@ from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
 from lipt.rng import derive, global_seed
 from lipt.training.batches import Drawn, batch_sizes, epoch_rows, loss_weights
+from lipt.training.cuda_graphs import Replayed, Step
 from lipt.training.distributed import Ranks
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics, observe
-from lipt.training.graphs import Replayed, Step
 from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
@@ -207,7 +207,7 @@ class Trainer:
     def _compute(
         self, images: Tensor, labels_P: Tensor, weights_P: Tensor | None, size: int, lr: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """One optimiser step; a `graphs.Step`."""
+        """One optimiser step; a `cuda_graphs.Step`."""
         with autocast(self.device, self.recipe.precision):
             logits_PC = self.network(normalise(images))
         losses_P = F.cross_entropy(logits_PC.float(), labels_P, reduction="none")

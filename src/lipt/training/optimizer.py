@@ -28,7 +28,7 @@ class SGD:
         """Update all parameters that have a gradient, and drop the gradients.
 
         Args:
-            lr: a tensor, on a GPU only, may change after the step was recorded (`graphs.Replayed`).
+            lr: a tensor, on a GPU only, may change after the step was recorded (`cuda_graphs.Replayed`).
         """
         moved = {index: parameter for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
         buffers = [self.momentum_buffers.get(index) for index in moved]

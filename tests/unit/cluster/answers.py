@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lipt.adapters.cluster.api import MissingError
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.preflight import Site
 from lipt.errors import LiptError
 

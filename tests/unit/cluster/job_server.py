@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from tests.unit.cluster.servers import JsonHandler
 
 PODS = "/api/v1/namespaces/vision/pods"

@@ -12,8 +12,8 @@ import pytest
 from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.admission import explained, reason_of, remedy_of
 from lipt.adapters.cluster.api import Cluster, NotAdmittedError, RefusedError
+from lipt.adapters.cluster.job_manifest import JOB_LABEL
 from lipt.adapters.cluster.job_status import refusal
-from lipt.adapters.cluster.manifest import JOB_LABEL
 from lipt.adapters.cluster.runs import waiting_reasons
 from tests.unit.cluster.answers import Answers, site
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster

@@ -12,8 +12,8 @@ import pytest
 
 from lipt.adapters.cluster import job_watch
 from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.job_watch import NO_ROOM, NeverRan, pause_s
-from lipt.adapters.cluster.manifest import Pods
 from tests.unit.cluster.job_server import Server, start
 from tests.unit.cluster.servers import serving, use_cluster
 

@@ -10,7 +10,7 @@ import pytest
 
 from lipt import __version__
 from lipt.adapters.cluster.api import NotAdmittedError
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError, trial
 from lipt.errors import RunError
 from tests.unit.cluster.answers import Answers, site

@@ -20,7 +20,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.report.document import Document
 from lipt.runtime.context import Context
-from lipt.training.graphs import Replayed
+from lipt.training.cuda_graphs import Replayed
 from lipt.training.loop import Trainer
 from tests.programs import on_terminal
 from tests.tiny import TINY

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lipt.config import override
 from lipt.data.cropping import Crops
-from lipt.flow import graph
+from lipt.flow import dag
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
+from lipt.flow.dag import merge_jigsaws, prepare, train_jigsaws
 from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
@@ -242,7 +242,7 @@ def test_steps_that_end_within_an_epoch_have_the_images_of_their_batches(tmp_pat
     """129 images are batches of 33, 32, 32 and 32."""
     train = {"steps": 6, "batch_size": 33, "random_baseline": False}
     ctx = tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 0.1}, "train": train})
-    outcome = graph.run(ctx)
+    outcome = dag.run(ctx)
     assert outcome.trained.model.summary["images"] == 129 + 33 + 32
     assert planned(ctx)["train"].flops == ctx.workspace.cost(outcome.trained.model).flops
 

@@ -14,7 +14,7 @@ from selection_samples import FROM_OUTPUTS, make, same
 
 from lipt.errors import UsageError
 from lipt.selection import Candidates, requirements, select
-from lipt.selection.compressed import TopLogits
+from lipt.selection.inputs.compressed import TopLogits
 
 N, C, D = 60, 4, 6
 

@@ -8,7 +8,7 @@ from selection_samples import dense_gradients, medoids
 from torch import Tensor
 
 from lipt.selection import Candidates, select
-from lipt.selection.gradients import last_layers
+from lipt.selection.inputs.gradients import last_layers
 
 
 def far_clusters(n: int = 600, d: int = 64) -> Tensor:

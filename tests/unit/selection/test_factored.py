@@ -9,9 +9,10 @@ from selection_samples import one_class, run
 
 from benchmarks.factored import RIVALS
 from benchmarks.loops import sample
-from lipt.selection import Candidates, select, shrinking
+from lipt.selection import Candidates, select
 from lipt.selection.algorithms.geometry import farthest_first
 from lipt.selection.algorithms.submodular import cut
+from lipt.selection.numerics import shrinking
 
 
 @pytest.mark.parametrize("algorithm", ["grand", "el2n", "moderate", "herding", "k_center", "graph_cut", "prototypes"])

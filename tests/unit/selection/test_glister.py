@@ -10,7 +10,7 @@ from torch import Tensor
 from lipt.errors import UsageError
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.glister import _Screen
-from lipt.selection.gradients import LastLayer
+from lipt.selection.inputs.gradients import LastLayer
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,8 +9,8 @@ import torch
 from selection_samples import dense_gradients, everyone, make
 
 from lipt.selection import Candidates, Outputs, select
-from lipt.selection.gradients import error_norms, error_vectors, last_layers
-from lipt.selection.norms import lengths
+from lipt.selection.inputs.gradients import error_norms, error_vectors, last_layers
+from lipt.selection.numerics.norms import lengths
 
 
 def test_factored_gradients_equal_autograd() -> None:

@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from lipt.errors import UsageError
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.gradmatch import LAM
-from lipt.selection.gradients import last_layers
-from lipt.selection.pursuit import matching_pursuit
+from lipt.selection.algorithms.pursuit import matching_pursuit
+from lipt.selection.inputs.gradients import last_layers
 
 
 @pytest.mark.parametrize(("lam", "k"), [(0.0, 20), (0.5, 20), (20.0, 20), (20.0, 60)])
@@ -135,7 +135,7 @@ def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(m
 
     expected = order(torch.float64)
     assert order(torch.float32) == expected
-    monkeypatch.setattr("lipt.selection.pursuit.REFRESH", 10**9)
+    monkeypatch.setattr("lipt.selection.algorithms.pursuit.REFRESH", 10**9)
     assert order(torch.float32) != expected
 
 

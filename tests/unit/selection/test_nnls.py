@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from lipt.selection.nnls import DEPENDENT, FLAT, ROUNDING, NonNegativeLeastSquares
+from lipt.selection.numerics.nnls import DEPENDENT, FLAT, ROUNDING, NonNegativeLeastSquares
 
 
 @settings(max_examples=40, deadline=None)

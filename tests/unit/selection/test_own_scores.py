@@ -8,8 +8,9 @@ import torch
 from selection_samples import make
 
 from lipt.errors import RunError, UsageError
-from lipt.selection import Candidates, maxima, select
-from lipt.selection.maxima import highest
+from lipt.selection import Candidates, select
+from lipt.selection.numerics import maxima
+from lipt.selection.numerics.maxima import highest
 
 LABELS = np.arange(60) % 3
 

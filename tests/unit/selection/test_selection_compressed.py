@@ -17,12 +17,12 @@ from selection_samples import FROM_OUTPUTS, make
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import made_of, prepare, score_and_select
+from lipt.flow.dag import made_of, prepare, score_and_select
 from lipt.runtime.artifact import Artifact
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.ranking import difficulty
-from lipt.selection.compressed import TopLogits
-from lipt.selection.gradients import error_vectors, last_layers
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.gradients import error_vectors, last_layers
 from tests.tiny import tiny_context
 
 SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")

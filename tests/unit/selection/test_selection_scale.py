@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from selection_samples import FROM_OUTPUTS, make, peak_bytes
 
 from lipt.errors import RunError
-from lipt.selection import Candidates, Outputs, requirements, rows, select
+from lipt.selection import Candidates, Outputs, requirements, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
-from lipt.selection.compressed import TopLogits
-from lipt.selection.passes import check_finite
-from lipt.selection.rows import class_sizes, members_by_class, per_row, row_blocks
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.passes import check_finite
+from lipt.selection.numerics import blocks
+from lipt.selection.numerics.blocks import class_sizes, members_by_class, per_row, row_blocks
 
 SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")
 
@@ -30,10 +31,10 @@ SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")
 @given(n=st.integers(0, 50), width=st.integers(1, 20), limit=st.integers(1, 400))
 def test_blocks_cover_every_row_once(n: int, width: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "BLOCK_BYTES", limit)
-        blocks = list(row_blocks(n, width))
-        assert [row for block in blocks for row in range(block.start, block.stop)] == list(range(n))
-        assert all(block.stop - block.start <= max(1, limit / (4 * width)) for block in blocks)
+        patch.setattr(blocks, "BLOCK_BYTES", limit)
+        found = list(row_blocks(n, width))
+        assert [row for block in found for row in range(block.start, block.stop)] == list(range(n))
+        assert all(block.stop - block.start <= max(1, limit / (4 * width)) for block in found)
         assert torch.equal(per_row(n, width, lambda block: torch.arange(50)[block]), torch.arange(n))
 
 
@@ -55,7 +56,7 @@ def test_nothing_depends_on_the_size_of_a_block(
     dual = _dual_scores(candidates, 2)
     others = [difficulty(candidates, score) for score in SCORES]
     top = TopLogits.compress(candidates.outputs[0].logits(slice(None)), candidates.labels_N, 2)
-    monkeypatch.setattr(rows, "BLOCK_BYTES", limit)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", limit)
     for name, selection in chosen.items():
         assert torch.equal(select(name, candidates, fraction=0.3).indices_K, selection.indices_K), name
     assert torch.equal(_dual_scores(candidates, 2), dual)
@@ -67,7 +68,7 @@ def test_nothing_depends_on_the_size_of_a_block(
 
 @pytest.mark.parametrize("row", [0, 41, 89])
 def test_values_that_are_not_finite_are_found_in_any_block(monkeypatch: pytest.MonkeyPatch, row: int) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
     candidates = make(90, 5, 7)
     candidates.outputs[0].features_ND[row:, 3] = torch.nan
     with pytest.raises(RunError, match=f"features of candidate sample {row}, model 0"):
@@ -102,7 +103,7 @@ def test_no_algorithm_copies_all_logits_or_features(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, options: dict[str, Any]
 ) -> None:
     """All that is held at a time is smaller than a float32 copy of the logits, or of the features, of one model."""
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**16)
     n, classes, d = 4000, 40, 48
     candidates = make(n, classes, d, models=2, dtype=torch.bfloat16)
     peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.05, **options))
@@ -113,14 +114,14 @@ def test_no_algorithm_copies_all_logits_or_features(
 def test_one_problem_over_all_classes_takes_one_copy_of_the_features(
     monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**16)
     candidates = make(6000, 4, 64, dtype=torch.float32)
     peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.01, balanced=False))
     assert peak <= 1.5 * 6000 * 64 * 4
 
 
 def test_a_class_of_its_own_is_no_exception_for_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**14)
     candidates = make(3000, 1, 64, dtype=torch.bfloat16)
     assert peak_bytes(lambda: select("moderate", candidates, fraction=0.05)) <= 3000 * 64 * 4 // 2
 

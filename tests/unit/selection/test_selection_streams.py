@@ -16,9 +16,11 @@ import torch
 from selection_samples import FROM_OUTPUTS, make, peak_bytes, same
 
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import made_of, prepare, score_and_select
-from lipt.selection import Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
-from lipt.selection.compressed import TopLogits
+from lipt.flow.dag import made_of, prepare, score_and_select
+from lipt.selection import Candidates, Outputs, StoredOutputs, requirements, select
+from lipt.selection.inputs import passes
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.numerics import blocks
 from tests.tiny import tiny_context
 
 N = 131
@@ -206,7 +208,7 @@ def test_a_block_of_another_width_is_refused() -> None:
 def test_memory_does_not_grow_with_the_outputs(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**14)
     n, size = 8000, 200
     whole = make(n, 20, 100, models=2, dtype=torch.float32)
     candidates = Reader(whole, [size] * (n // size)).candidates()

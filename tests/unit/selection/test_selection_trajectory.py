@@ -13,9 +13,10 @@ from selection_samples import make, peak_bytes, same
 from torch import Tensor
 
 from lipt.errors import LiptError, RunError, UsageError
-from lipt.selection import Candidates, Trajectory, requirements, resolve, rows, select
+from lipt.selection import Candidates, Trajectory, requirements, resolve, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
+from lipt.selection.numerics import blocks
 
 N, EPOCHS = 60, 7
 
@@ -123,7 +124,7 @@ def test_neither_blocks_nor_the_order_of_the_memory_change_a_score(
     scores_N = select(algorithm, candidates(by_epoch), k=12, **options).scores_N
     assert scores_N is not None
     assert scores_N.equal(scores_N[:20].repeat(3))
-    monkeypatch.setattr(rows, "BLOCK_BYTES", limit)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", limit)
     found_N = select(algorithm, candidates(Trajectory.of(half)), k=12, **options).scores_N
     assert found_N is not None
     assert found_N.equal(scores_N)
@@ -131,7 +132,7 @@ def test_neither_blocks_nor_the_order_of_the_memory_change_a_score(
 
 @pytest.mark.parametrize("algorithm", ["dual", "dyn_unc"])
 def test_the_windows_of_all_samples_are_never_held_at_once(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**16)
     n, epochs = 4000, 30
     recorded = Candidates.of([0] * n, trajectories=trajectory(n=n, epochs=epochs))
     assert peak_bytes(lambda: select(algorithm, recorded, k=40, window=10)) <= n * epochs * 8

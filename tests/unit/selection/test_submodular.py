@@ -124,5 +124,5 @@ def test_sparse_greedy_is_what_auto_does_with_many_and_comes_close(monkeypatch: 
 def test_cluster_sizes_do_not_depend_on_their_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = one_class(90)
     whole = run("craig", candidates, 40).weights_K.tolist()
-    monkeypatch.setattr("lipt.selection.medoids.BLOCK", 7)
+    monkeypatch.setattr("lipt.selection.numerics.medoids.BLOCK", 7)
     assert run("craig", candidates, 40).weights_K.tolist() == whole

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from selection_samples import make
 
 from lipt.selection import Candidates, Outputs, select
-from lipt.selection.norms import lengths
+from lipt.selection.numerics.norms import lengths
 
 OF_FEATURES = [
     ("herding", {}),

@@ -26,9 +26,9 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.checkpoint import follow
 from lipt.training import forward
 from lipt.training.batches import batch_sizes, epoch_rows
+from lipt.training.cuda_graphs import Replayed
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
-from lipt.training.graphs import Replayed
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.networks import build_model, on_device
 from lipt.training.pruning import prune

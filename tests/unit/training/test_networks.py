@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lipt.errors import UsageError
-from lipt.selection.dataset import logits_and_features
+from lipt.selection.inputs.dataset import logits_and_features
 from lipt.training.flops import flops_per_image
 from lipt.training.networks import build_model, on_device
 

@@ -15,7 +15,7 @@ from lipt.config import parse_config
 from lipt.data.augmentation import StandardAugment, no_augmentation
 from lipt.data.images import ResidentImages
 from lipt.errors import UsageError
-from lipt.flow.model_checks import check_model
+from lipt.flow.checks.model import check_model
 from lipt.rng import generator
 from lipt.training.batches import batch_sizes
 from lipt.training.flops import CountFlops, flops_per_image

@@ -10,7 +10,7 @@ import yaml
 
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
-from lipt.adapters.cluster.manifest import labels_of
+from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
 from lipt.errors import RunError, UsageError
 from lipt.pipeline import BOXES

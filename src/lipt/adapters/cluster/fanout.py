@@ -17,8 +17,8 @@ from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.job_manifest import RUN_LABEL, Pods, job_manifest
 from lipt.adapters.cluster.job_watch import JobWatch
-from lipt.adapters.cluster.manifest import RUN_LABEL, Pods, job_manifest
 from lipt.adapters.cluster.own_run import OwnRun
 from lipt.errors import LiptError, RunError
 

@@ -11,7 +11,7 @@ from typing import Any
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
-from lipt.adapters.cluster.manifest import JOB_LABEL, LEASE_S
+from lipt.adapters.cluster.job_manifest import JOB_LABEL, LEASE_S
 from lipt.errors import RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0

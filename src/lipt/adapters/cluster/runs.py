@@ -13,7 +13,7 @@ from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Api, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
-from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
+from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine

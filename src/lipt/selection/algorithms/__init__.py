@@ -1,4 +1,4 @@
-"""The selection algorithms. Every file in this folder is imported and registers its algorithms."""
+"""The selection algorithms. Every file in this folder is imported, and registers its algorithms."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.candidates import Candidates
-from lipt.selection.closeness import blurred, squares_between
-from lipt.selection.gradients import joint_features
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.gradients import joint_features
+from lipt.selection.inputs.outputs import Outputs
+from lipt.selection.inputs.passes import check_finite, each_block, largest, per_sample
 from lipt.selection.needs import Requirements
-from lipt.selection.norms import all_digits, few, lengths, squarable
-from lipt.selection.outputs import Outputs
-from lipt.selection.passes import check_finite, each_block, largest, per_sample
+from lipt.selection.numerics.blocks import as_slice, block_rows, per_row, row_blocks
+from lipt.selection.numerics.closeness import blurred, squares_between
+from lipt.selection.numerics.norms import all_digits, few, lengths, squarable
+from lipt.selection.numerics.shrinking import shrinking_greedy
+from lipt.selection.numerics.steps import Pick, features_first, leader, minimum, places, positions, product
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
-from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks
-from lipt.selection.shrinking import shrinking_greedy
-from lipt.selection.steps import Pick, features_first, leader, minimum, places, positions, product
 
 #: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
 PART = 512

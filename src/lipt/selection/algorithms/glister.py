@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lipt.selection.candidates import Candidates
-from lipt.selection.gradients import LastLayer, last_layers, precision, squarable_layers, with_bias
-from lipt.selection.maxima import best, highest
-from lipt.selection.norms import lift, sum_of
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.gradients import LastLayer, last_layers, precision, squarable_layers, with_bias
+from lipt.selection.numerics.maxima import best, highest
+from lipt.selection.numerics.norms import lift, sum_of
 from lipt.selection.registry import Group, Picks, Task, per_group, register, require, stochastic_size
 
 

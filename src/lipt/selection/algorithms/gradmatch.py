@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.candidates import Candidates
-from lipt.selection.gradients import LastLayer, last_layers, precision
-from lipt.selection.memory import memory_bytes
-from lipt.selection.norms import sum_of
-from lipt.selection.pursuit import matching_pursuit
+from lipt.selection.algorithms.pursuit import matching_pursuit
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.gradients import LastLayer, last_layers, precision
+from lipt.selection.numerics.memory import memory_bytes
+from lipt.selection.numerics.norms import sum_of
 from lipt.selection.registry import Group, Picks, Task, per_group, register, require
 
 #: The default ridge, relative to the squared gradients. The published code's absolute .5 is about this share for an

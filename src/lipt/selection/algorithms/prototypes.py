@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import of_view, view
-from lipt.selection.gradients import joint_features
-from lipt.selection.norms import lengths
-from lipt.selection.outputs import Outputs
+from lipt.selection.inputs.gradients import joint_features
+from lipt.selection.inputs.outputs import Outputs
+from lipt.selection.numerics.norms import lengths
 from lipt.selection.registry import Picks, Task, register, require, top
 
 #: Samples per block: few enough for the cache.

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.candidates import Candidates
-from lipt.selection.gradients import error_norms, probabilities
-from lipt.selection.norms import as_float, row_sums, sum_of
-from lipt.selection.outputs import Outputs
-from lipt.selection.passes import per_sample
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.gradients import error_norms, probabilities
+from lipt.selection.inputs.outputs import Outputs
+from lipt.selection.inputs.passes import per_sample
+from lipt.selection.inputs.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
+from lipt.selection.numerics.blocks import per_row
+from lipt.selection.numerics.norms import as_float, row_sums, sum_of
 from lipt.selection.registry import Picks, Task, register, top
-from lipt.selection.rows import per_row
-from lipt.selection.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
 MEASURES = get_args(Uncertainty)

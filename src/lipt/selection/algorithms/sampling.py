@@ -10,15 +10,15 @@ from torch import Tensor
 
 from lipt.selection.algorithms.ranking import Difficulty, difficulty
 from lipt.selection.auto import default_beta
-from lipt.selection.candidates import Candidates
-from lipt.selection.gradients import probabilities
-from lipt.selection.maxima import highest
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.gradients import probabilities
+from lipt.selection.inputs.passes import per_sample
+from lipt.selection.inputs.trajectory import by_windows, row_means, variability
 from lipt.selection.needs import Requirements
-from lipt.selection.norms import sum_of
-from lipt.selection.passes import per_sample
+from lipt.selection.numerics.blocks import by_class, members_by_class, per_row
+from lipt.selection.numerics.maxima import highest
+from lipt.selection.numerics.norms import sum_of
 from lipt.selection.registry import Group, Picks, Task, per_group, register, require, shares, top
-from lipt.selection.rows import by_class, members_by_class, per_row
-from lipt.selection.trajectory import by_windows, row_means, variability
 
 
 @register("random")

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.closeness import blurred, squares_between
-from lipt.selection.gradients import LastLayer, joint_features, last_layers, squarable_layers
-from lipt.selection.maxima import TIE
-from lipt.selection.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
-from lipt.selection.neighbours import BLOCK_BYTES, nearest, sparse_medoids
-from lipt.selection.norms import lengths, squarable
+from lipt.selection.inputs.gradients import LastLayer, joint_features, last_layers, squarable_layers
+from lipt.selection.numerics.closeness import blurred, squares_between
+from lipt.selection.numerics.maxima import TIE
+from lipt.selection.numerics.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
+from lipt.selection.numerics.neighbours import BLOCK_BYTES, nearest, sparse_medoids
+from lipt.selection.numerics.norms import lengths, squarable
+from lipt.selection.numerics.shrinking import shrinking_greedy
+from lipt.selection.numerics.steps import Pick, features_first, large, product
 from lipt.selection.registry import Group, Picks, Task, per_group, register, require, stochastic_size
-from lipt.selection.shrinking import shrinking_greedy
-from lipt.selection.steps import Pick, features_first, large, product
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 #: Maps samples (B,) and a start to the distances (B, M) to all samples from `start` on.

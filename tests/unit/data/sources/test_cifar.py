@@ -14,7 +14,7 @@ from PIL import Image
 
 from lipt.data.sources import open_source, recognise
 from lipt.errors import TransientError
-from lipt.flow.validation import check_run
+from lipt.flow.checks.validation import check_run
 from lipt.stages.ingest import ingest
 from tests.tiny import tiny_context
 

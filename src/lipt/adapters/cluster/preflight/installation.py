@@ -3,7 +3,7 @@
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
-from lipt.adapters.cluster.manifest import SERVICE, SERVICE_LABEL
+from lipt.adapters.cluster.job_manifest import SERVICE, SERVICE_LABEL
 from lipt.adapters.cluster.preflight.own_store import check_own_store
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lipt.adapters.cluster.api import Api
-from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.job_manifest import Pods
 from lipt.errors import LiptError
 from lipt.pipeline import ClusterEngine
 

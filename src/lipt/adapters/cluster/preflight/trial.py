@@ -8,7 +8,7 @@ from typing import Any
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import NotAdmittedError, drawn_name
 from lipt.adapters.cluster.argo import Argo
-from lipt.adapters.cluster.manifest import JOB_LABEL, labels_of, pod_spec
+from lipt.adapters.cluster.job_manifest import JOB_LABEL, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.adapters.cluster.shared_metadata import SharedMetadata

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from lipt.config import Config
 from lipt.errors import LiptError, UsageError, in_one_line
-from lipt.flow.facts import Facts
-from lipt.flow.graph import has_swarm, trains_models
-from lipt.flow.raptr_checks import check_blocks
+from lipt.flow.checks.facts import Facts
+from lipt.flow.checks.raptr import check_blocks
+from lipt.flow.dag import has_swarm, trains_models
 from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smallest_initial_batch
-from lipt.selection.dataset import logits_and_features
+from lipt.selection.inputs.dataset import logits_and_features
 from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision

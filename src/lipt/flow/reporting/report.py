@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
-from lipt.flow.accounting_view import paper_accounting
 from lipt.flow.address import CHOSEN, CONFIG, PAGE, REPORT, read_report, report_folder, run_id
-from lipt.flow.certainty_view import score_check
-from lipt.flow.done_view import done_view
-from lipt.flow.ledger_view import ledger_view
-from lipt.flow.merge_view import merge_view
 from lipt.flow.outcome import Outcome
-from lipt.flow.provenance_view import links_view, provenance_view
-from lipt.flow.race_view import race_rows
-from lipt.flow.rows import Entry, all_artifacts, costs_of, rows_of
-from lipt.flow.subset_view import chosen_names, subset_view
+from lipt.flow.reporting.accounting import paper_accounting
+from lipt.flow.reporting.certainty import score_check
+from lipt.flow.reporting.done import done_section
+from lipt.flow.reporting.ledger import ledger_section
+from lipt.flow.reporting.merge import merge_section
+from lipt.flow.reporting.provenance import links_section, provenance_section
+from lipt.flow.reporting.race import race_rows
+from lipt.flow.reporting.rows import Entry, all_artifacts, costs_of, rows_of
+from lipt.flow.reporting.subset import chosen_names, subset_section
 from lipt.pipeline import Engine
 from lipt.report import document as doc
 from lipt.report.classes import ClassAccuracy
@@ -43,7 +43,7 @@ def write_report(
     entries = sorted(entries, key=lambda entry: entry.role != "selected")
     outcomes = [outcome for entry in entries for outcome in entry.outcomes]
     costs, reused = costs_of(ctx, entries), ctx.workspace.reused if whole else set()
-    ledger = ledger_view(outcomes, all_artifacts(entries), costs, reused)
+    ledger = ledger_section(outcomes, all_artifacts(entries), costs, reused)
     folder = report_folder(ctx.config, comparison=comparison)
     if (stored := _stored(ctx, folder, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
@@ -53,7 +53,7 @@ def write_report(
     seeds = sorted({outcome.config.seed for outcome in outcomes})
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
     subset = _subset(ctx, attempt, first)
-    provenance = provenance_view(ctx, outcomes, seeds)
+    provenance = provenance_section(ctx, outcomes, seeds)
     files = {CONFIG: provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
         files[CHOSEN] = names
@@ -63,11 +63,11 @@ def write_report(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
-        done=done_view(first, [other.label for other in others], seeds, costs[first.trained.model.ref].machine),
+        done=done_section(first, [other.label for other in others], seeds, costs[first.trained.model.ref].machine),
         workspace=ctx.workspace.store.uri,
-        links=links_view(first, folder, files, "compare" if comparison else "run"),
+        links=links_section(first, folder, files, "compare" if comparison else "run"),
         rows=rows_of(entries, costs),
-        merge=merge_view(first),
+        merge=merge_section(first),
         race=race_rows(ctx.config, first.race, first.subset),
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
         race_images=first.prepared.dataset.summary["train"] - first.subset.summary["candidates"] if first.race else 0,
@@ -106,7 +106,7 @@ def _stored(
 
 def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
-        return subset_view(attempt, outcome)
+        return subset_section(attempt, outcome)
 
 
 def _classes(entries: Sequence[Entry], names: list[str]) -> ClassAccuracy:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from lipt.flow.graph import needs_models
+from lipt.flow.dag import needs_models
 from lipt.flow.outcome import Outcome
-from lipt.flow.race_view import reason_of_race
+from lipt.flow.reporting.race import reason_of_race
 from lipt.flow.variants import Variant, one_or_more, origin_of, possible_start, start_name
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.maxima import TIE, best
-from lipt.selection.steps import leader
+from lipt.selection.numerics.maxima import TIE, best
+from lipt.selection.numerics.steps import leader
 
 #: Maps samples (B,) to their distances (B, M) to all samples, in newly allocated memory.
 Rows = Callable[[Tensor], Tensor]

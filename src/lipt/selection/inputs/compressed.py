@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.equality import ByContents
-from lipt.selection.rows import RowBuffer, row_blocks
+from lipt.selection.inputs.equality import ByContents
+from lipt.selection.numerics.blocks import RowBuffer, row_blocks
 
 _VALUES = torch.float16
 

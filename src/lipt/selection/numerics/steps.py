@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View
-from lipt.selection.maxima import TIE, best
+from lipt.selection.numerics.maxima import TIE, best
 
 #: A number; on a GPU a tensor (1,), so that the host does not wait for it.
 Pick: TypeAlias = int | Tensor

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lipt.training import graphs
-from lipt.training.graphs import Replayed
+from lipt.training import cuda_graphs
+from lipt.training.cuda_graphs import Replayed
 
 
 @dataclass(kw_only=True)
@@ -28,10 +28,10 @@ class Recorder:
         self.done.append(len(images))
         return torch.zeros(2), torch.zeros(len(images), 4)
 
-    def record(self, _replayed: Replayed, _step: object, given: list[Tensor], _size: int) -> graphs._Recorded:
+    def record(self, _replayed: Replayed, _step: object, given: list[Tensor], _size: int) -> cuda_graphs._Recorded:
         count = len(given[0])
         self.recorded.append(count)
-        return graphs._Recorded(
+        return cuda_graphs._Recorded(
             graph=SimpleNamespace(replay=lambda: self.replayed.append(count)),  # type: ignore[arg-type]
             inputs=[tensor.clone() for tensor in given],
             rate=torch.zeros(()),

@@ -37,7 +37,7 @@ _SCORES = {
 }
 
 
-def subset_view(attempt: Attempt, outcome: Outcome) -> doc.Subset:
+def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
     """The section about an outcome's subset. Reads the selection and `_EXAMPLES` images on each side."""
     dataset = open_dataset(attempt, outcome.prepared.dataset)
     table = read_subset(attempt, outcome.subset, sources=True).table

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_tensor, per_model
-from lipt.selection.equality import ByContents
-from lipt.selection.norms import as_float, sum_of
-from lipt.selection.rows import per_row
+from lipt.selection.inputs.equality import ByContents
+from lipt.selection.numerics.blocks import per_row
+from lipt.selection.numerics.norms import as_float, sum_of
 
 #: Probabilities of half precision may be this far outside of 0..1.
 _ROUNDING = 1e-3

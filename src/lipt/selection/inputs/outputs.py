@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.compressed import TopLogits
-from lipt.selection.equality import ByContents
-from lipt.selection.norms import as_float, lengths
-from lipt.selection.rows import per_row
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.equality import ByContents
+from lipt.selection.numerics.blocks import per_row
+from lipt.selection.numerics.norms import as_float, lengths
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.gradients import LastLayer
-from lipt.selection.nnls import NonNegativeLeastSquares
-from lipt.selection.norms import sum_of
-from lipt.selection.steps import features_first, large, product
+from lipt.selection.inputs.gradients import LastLayer
+from lipt.selection.numerics.nnls import NonNegativeLeastSquares
+from lipt.selection.numerics.norms import sum_of
+from lipt.selection.numerics.steps import features_first, large, product
 
 #: Steps between two exact computations of the residual, which make float32 pick in the order of float64.
 REFRESH = 32

@@ -8,7 +8,7 @@ from lipt.report import document as doc
 from lipt.runtime.artifact import Artifact, canonical_json
 
 
-def ledger_view(
+def ledger_section(
     outcomes: Sequence[Outcome], artifacts: Sequence[Artifact], costs: dict[str, Cost], reused: Collection[str]
 ) -> list[doc.LedgerRow]:
     """A row per artifact.

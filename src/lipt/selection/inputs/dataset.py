@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
-from lipt.selection.candidates import Candidates, check_labels
-from lipt.selection.disk import rows_in
-from lipt.selection.model_outputs import embedding_of, input_of, logits_of
-from lipt.selection.not_logits import refuse_probabilities
+from lipt.selection.inputs.candidates import Candidates, check_labels
+from lipt.selection.inputs.disk import rows_in
+from lipt.selection.inputs.model_outputs import embedding_of, input_of, logits_of
+from lipt.selection.inputs.not_logits import refuse_probabilities
+from lipt.selection.inputs.samples import Transform, check_count, images_and_labels, loader_of
 from lipt.selection.options import integer
-from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 
 
 def score_dataset(

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
-from lipt.selection.candidates import Candidates
-from lipt.selection.closeness import squares_between
-from lipt.selection.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
-from lipt.selection.outputs import Outputs
-from lipt.selection.rows import as_slice
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.outputs import Outputs
+from lipt.selection.numerics.blocks import as_slice
+from lipt.selection.numerics.closeness import squares_between
+from lipt.selection.numerics.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
 
 
 @dataclass(frozen=True)

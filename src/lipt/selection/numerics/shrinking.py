@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View
-from lipt.selection.maxima import TIE
-from lipt.selection.steps import Pick, leader, positions
+from lipt.selection.numerics.maxima import TIE
+from lipt.selection.numerics.steps import Pick, leader, positions
 
 #: How many candidates compete at first: this share of all, and at least this number.
 SHARE, FEWEST = 1 / 8, 256

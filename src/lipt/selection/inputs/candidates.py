@@ -15,14 +15,14 @@ from torch import Tensor
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
-from lipt.selection.compressed import TopLogits
-from lipt.selection.equality import ByContents
-from lipt.selection.not_logits import refuse_probabilities
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.equality import ByContents
+from lipt.selection.inputs.not_logits import refuse_probabilities
+from lipt.selection.inputs.outputs import Outputs, StoredOutputs, unchecked
+from lipt.selection.inputs.trajectory import Trajectory, as_trajectories
 from lipt.selection.notebook import facts_table
+from lipt.selection.numerics.blocks import class_sizes, members_by_class
 from lipt.selection.options import integer
-from lipt.selection.outputs import Outputs, StoredOutputs, unchecked
-from lipt.selection.rows import class_sizes, members_by_class
-from lipt.selection.trajectory import Trajectory, as_trajectories
 
 #: More classes than this are only believed if they are named: memory and time grow with their number.
 _MOST_CLASSES = 2**20

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lipt.config import Config
 from lipt.errors import UsageError
-from lipt.flow.graph import trains_models
+from lipt.flow.dag import trains_models
 from lipt.report.numbers import format_count
 from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smallest_initial_batch
 

@@ -7,7 +7,7 @@ from lipt.report import document as doc
 from lipt.stages.pretrain import quorum_of
 
 
-def merge_view(outcome: Outcome) -> doc.MergeTable | None:
+def merge_section(outcome: Outcome) -> doc.MergeTable | None:
     """The section about an outcome's merge; None without a swarm."""
     if outcome.merged is None:
         return None

@@ -28,7 +28,7 @@ _BESIDE = (
 )
 
 
-def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str) -> list[doc.Link]:
+def links_section(outcome: Outcome, folder: str, beside: Collection[str], verb: str) -> list[doc.Link]:
     """The objects that a reader may want.
 
     Args:
@@ -52,7 +52,7 @@ def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str
     return found
 
 
-def provenance_view(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> doc.Provenance:
+def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> doc.Provenance:
     """Configuration, versions and digests of a run, and the machine that writes its report.
 
     Args:

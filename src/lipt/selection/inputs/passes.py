@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.candidates import Candidates
-from lipt.selection.compressed import TopLogits
-from lipt.selection.not_logits import refuse_probabilities
-from lipt.selection.outputs import Outputs
-from lipt.selection.rows import RowBuffer, row_blocks
+from lipt.selection.inputs.candidates import Candidates
+from lipt.selection.inputs.compressed import TopLogits
+from lipt.selection.inputs.not_logits import refuse_probabilities
+from lipt.selection.inputs.outputs import Outputs
+from lipt.selection.numerics.blocks import RowBuffer, row_blocks
 
 
 def each_block(

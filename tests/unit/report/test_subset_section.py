@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lipt.flow.subset_view import _histogram, score_name
+from lipt.flow.reporting.subset import _histogram, score_name
 from lipt.selection import Candidates, Outputs, select
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lipt.config import Config
-from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.dag import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
 from lipt.report.rivals import RANDOM
@@ -13,7 +13,7 @@ from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
 
-def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:
+def done_section(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:
     """Topic -> sentences.
 
     Args:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lipt.adapters.cluster.job_manifest import Pods, job_manifest
 from lipt.adapters.cluster.job_status import indexes, note
-from lipt.adapters.cluster.manifest import Pods, job_manifest
 from lipt.adapters.cluster.runs import Handle, _box_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
 from lipt.errors import UsageError

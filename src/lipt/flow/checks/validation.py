@@ -13,12 +13,12 @@ from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean
-from lipt.flow.facts import Facts
-from lipt.flow.graph import has_swarm
-from lipt.flow.model_checks import check_model, lonely_images
-from lipt.flow.raptr_checks import schedule_problems
-from lipt.flow.selection_checks import check_race, check_share, try_selections
-from lipt.flow.sharing_checks import sharing_problems
+from lipt.flow.checks.facts import Facts
+from lipt.flow.checks.model import check_model, lonely_images
+from lipt.flow.checks.raptr import schedule_problems
+from lipt.flow.checks.selection import check_race, check_share, try_selections
+from lipt.flow.checks.sharing import sharing_problems
+from lipt.flow.dag import has_swarm
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count

@@ -1,0 +1,1 @@
+"""What a selection reads: candidates with the outputs, trajectories and gradients of models."""
