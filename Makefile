@@ -75,6 +75,11 @@ reference: .venv/dev.ok ## write the generated pages and drawings of docs/, and 
 figures: reference ## draw the pictures of README and documentation again; needs chromium
 	$(BIN)/python -m docs.generate.screenshot
 
+.PHONY: notebook
+notebook: .venv/dev.ok ## execute the notebook of examples/ and keep its outputs in it
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group notebook
+	$(BIN)/python -m docs.generate.notebook
+
 .PHONY: axe
 axe: .venv/dev.ok ## test that everyone can read the reports, with axe; needs chromium
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group browser

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from docs.generate.notebook import EXECUTED, digest
+from lipt import describe
 from lipt.cli import main
 from lipt.pods.spec import PARAMETERS, configure
 from tests.unit.cluster.installed import TEMPLATE, Installed
@@ -135,7 +137,6 @@ def test_the_notebook(start: Callable[[str], Path]) -> None:
     notebook = json.loads(start("features").read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
-    assert all(cell.get("outputs", []) == [] for cell in notebook["cells"])
     namespace: dict[str, Any] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -143,6 +144,18 @@ def test_the_notebook(start: Callable[[str], Path]) -> None:
     assert namespace["accuracies"].keys() == {"herding", "stratified"}
     assert all(len(each) == 3 and min(each) > 0.5 for each in namespace["accuracies"].values())  # chance is .1
     assert Path("subset.parquet").is_file()
+
+
+def test_the_notebook_shows_what_its_code_gave(start: Callable[[str], Path]) -> None:
+    """`make notebook` wrote the outputs; after a change of the code they would show something else."""
+    notebook = json.loads(start("features").read_text())
+    assert notebook["metadata"][EXECUTED] == digest(notebook), "run `make notebook`"
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    assert {output["output_type"] for output in outputs} == {"execute_result", "stream"}  # no error, no warning
+    assert {output["name"] for output in outputs if output["output_type"] == "stream"} == {"stdout"}
+    (described, accuracies) = ("".join(output["text"]) for output in outputs if output["output_type"] == "stream")
+    assert described == f"{describe('herding')}\n"
+    assert re.findall(r"^(\w+) +[\d.]+ %", accuracies, flags=re.MULTILINE) == ["herding", "stratified"]
 
 
 def test_fresh_draws(start: Callable[[str], Path]) -> None:
