@@ -36,9 +36,9 @@ EXEMPT = {
     "takes Argo off the cluster": re.compile(r"kubectl delete (-n argo -f https://\S+|namespace argo)$"),
     # tests/contract/test_s3_role.py tries what a pod does with its role.
     "needs AWS": re.compile(r"kubectl -n NAMESPACE annotate serviceaccount lipt-worker eks\."),
-    # No test could tell whether pictures are right. The CI workflow looks for barriers in its runner's browser.
     # Executing it again would only change its outputs; test_examples.py executes the code.
     "rewrites a file of the checkout": re.compile(r"make notebook$"),
+    # No test could tell whether pictures are right. The CI workflow looks for barriers in its runner's browser.
     "needs a browser": re.compile(r"make (figures|axe)$"),
 }
 
