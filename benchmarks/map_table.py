@@ -45,6 +45,7 @@ _LABELS = {
     "ccs aum": "`ccs`, AUM",
     "dyn_unc": "Dyn-Unc",
     "el2n": "EL2N, the hardest",
+    "aum": "AUM, the hardest",
     "herding": "herding",
     "moderate": "Moderate",
     "k_center": "k-center",
@@ -65,9 +66,10 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
 
 
 def with_scorer(name: str, line: Mapping[str, Any]) -> str:
-    """The name of a row, with the proxy that scored for it, and the start if it is not random weights."""
+    """The name of a row, with the proxies that scored for it, and the start if it is not random weights."""
     proxy = line.get("proxy")
     scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
+    scored += f", {line['scorers']} scorers" if line.get("scorers") else ""
     return name + scored + (f", from {line['start']}" if line.get("start") else "")
 
 

@@ -36,6 +36,7 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
     "dual": ("dual", {}, "trajectory"),
     "dyn_unc": ("dyn_unc", {}, "trajectory"),
     "el2n": ("el2n", {}, "trajectory"),
+    "aum": ("aum", {}, "trajectory"),
     "herding": ("herding", {}, "outputs"),
     "moderate": ("moderate", {}, "outputs"),
     "k_center": ("k_center", {}, "outputs"),

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from kfp import kubernetes
+from kfp.dsl import PipelineTask
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.metrics import VARIABLE
 
+#: A parameter of the pipeline. While KFP compiles, a channel stands for its value.
+Parameter: TypeAlias = str | int | dict[str, Any] | list[Any] | PipelineChannel
+
 
 def as_pod(
-    task: Any,
+    task: PipelineTask,
     *,
-    image: Any,
-    s3: Any,
-    cpu: Any,
-    memory: Any,
-    gpus: Any = None,
-    gpu_resource: Any = None,
-    tolerations: Any = None,
-    node_selector: Any = None,
+    image: Parameter,
+    s3: Parameter,
+    cpu: Parameter,
+    memory: Parameter,
+    gpus: Parameter | None = None,
+    gpu_resource: Parameter | None = None,
+    tolerations: Parameter | None = None,
+    node_selector: Parameter | None = None,
     hours: int | None = None,
-) -> Any:
+) -> PipelineTask:
     """Apply the pipeline's parameters to a task; returns it.
 
     Args:
