@@ -231,19 +231,56 @@ def test_settings_cannot_change_a_run_of_the_workspace(
     assert "--set cannot change a finished run" in capsys.readouterr().err
 
 
-def test_the_name_of_a_run_alone_is_told_how_to_name_it(
+def test_the_names_that_ls_prints_are_names_of_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the usual workspace, which is `runs`."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.chdir(folder)
+    main(["ls"])
+    first, second = (line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:2] in ("a-", "b-"))
+    main(["report", first])
+    shown = capsys.readouterr().out
+    main(["report", f"runs/reports/{first}"])
+    assert shown == capsys.readouterr().out
+    main(["open", second])
+    assert opened == [(folder / f"runs/reports/{second}/report.html").as_uri()]
+    main(["export", second, "--to", "named.txt"])
+    assert (folder / "named.txt").read_text() == (folder / f"runs/reports/{second}/chosen.txt").read_text()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["report", first, "--set", "foo=1"])
+    assert "--set cannot change a finished run" in capsys.readouterr().err
+    (folder / first).write_text("seed: 7")  # a configuration that is called like a run
+    with pytest.raises(SystemExit):
+        main(["report", first])
+    assert f"has no report of {first}" in capsys.readouterr().err
+    (folder / first).unlink()
+
+
+def test_a_name_that_fits_no_run_is_told_what_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        main(["report", "quickstart-8c857717"])
-    assert end.value.code == 2
-    assert "WORKSPACE/reports/RUN (lipt ls lists the runs)" in capsys.readouterr().err
-    (tmp_path / "runs/reports/quickstart-8c857717").mkdir(parents=True)
-    (tmp_path / "runs/reports/quickstart-8c857717/report.json").touch()
-    with pytest.raises(SystemExit):
-        main(["report", "quickstart-8c857717"])
-    assert "did you mean runs/reports/quickstart-8c857717?" in capsys.readouterr().err
+
+    def said(*names: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            main(["report", *names])
+        assert end.value.code == 2
+        return capsys.readouterr().err
+
+    assert "a run in runs (lipt ls lists them), WORKSPACE/reports/RUN, or" in said("quickstart-8c857717")
+    assert list(tmp_path.iterdir()) == []
+    for name in ("quickstart-8c857717", "quickstart-0123abcd"):
+        (tmp_path / "runs/reports" / name).mkdir(parents=True)
+        (tmp_path / "runs/reports" / name / "report.json").touch()
+    assert "did you mean quickstart-8c857717?" in said("quickstart-8c857771")
+    assert "did you mean quickstart-0123abcd or quickstart-8c857717?" in said("quickstart")
+    for wrong in ("../runs/reports", ".", "", "reports/quickstart-8c857717"):
+        assert f"lipt: {wrong}: neither a configuration nor a run" in said(wrong)
+    for several in (("wrong", "quickstart", "wrong"), ("quickstart", "wrong")):  # each is named, once
+        assert all(said(*several).count(f"- {name}: neither a") == 1 for name in ("wrong", "quickstart"))
 
 
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:

@@ -27,7 +27,8 @@ def export(run: str, overrides: tuple[str, ...], to: str, output: str) -> None:
     FILE.pt2   the trained network, as torch.export.load reads it
 
     It writes everything or nothing, and never replaces a file. Of a comparison it writes what the first seed made.
-    CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
+    CONFIG can also be a RUN that `lipt ls` lists (in another workspace than runs: WORKSPACE/reports/RUN), or the handle
+    of a run on a cluster.
     """
     from lipt.cli.finished import find_report
     from lipt.flow.export import export as export_images

@@ -1,9 +1,10 @@
-"""Find the report of a finished run, by its configuration, its handle or its place."""
+"""Find the report of a finished run, by its configuration, its name, its handle or its place."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 
@@ -19,11 +20,15 @@ from lipt.adapters.store.file import FileStore
 from lipt.config import Config, load_config, override, parse_config, read_yaml
 from lipt.errors import RunError, UsageError
 from lipt.flow.address import PAGE, near_run, page_of, read_report, report_folder, reports_of
+from lipt.flow.runs import report_folders
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
+
+#: The workspace whose runs need no more than a name.
+_DEFAULT: str = Config.model_fields["workspace"].default
 
 
 @dataclass(frozen=True)
@@ -83,19 +88,23 @@ class Found:
 
 
 def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
-    """The report of a configuration, of a handle, or of WORKSPACE/reports/RUN.
+    """The report of a configuration, of a handle, of WORKSPACE/reports/RUN, or of a RUN in the default workspace.
+
+    A file counts as a configuration, also if it is called like a run.
 
     Args:
         stack: closes the way to the store of a cluster.
 
     Raises:
         RunError: there is none.
-        UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
+        UsageError: `run` names nothing, --set for a finished run, or a wrong configuration.
     """
     file = run.endswith((".yaml", ".yml"))
     remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").removesuffix(f"/{PAGE}").rpartition("/reports/")
     state, stored = None, bool(below) and not remote and not file
+    if not (file or remote or stored or Path(run).is_file()):
+        workspace, name, stored = _DEFAULT, _listed(run), True
     config: Config | None = None
     if overrides and (remote or stored):
         raise UsageError("--set cannot change a finished run", "remove --set")
@@ -104,13 +113,6 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     elif remote:
         state, store, folder = _report_of_handle(run, stack)
     else:
-        if not file and not Path(run).is_file():
-            near = f"{Config.model_fields['workspace'].default}/reports/{run}"
-            known = "WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster"
-            raise UsageError(
-                f"{run}: neither a configuration nor a run",
-                f"did you mean {near}?" if Path(near).is_dir() else f"name a YAML file, {known}",
-            )
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
         if found := reports_of(store, config):
@@ -125,6 +127,24 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
             f"{store.uri} has no report of {run}",
             f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs{near}",
         ) from None
+
+
+def _listed(run: str) -> str:
+    """`run`, which must be the name of a finished run in the default workspace.
+
+    Raises:
+        UsageError: it is not; names the runs that may be meant.
+    """
+    store = FileStore(_DEFAULT)
+    names = [folder.partition("/")[2] for folder in report_folders(Workspace(store))] if store.root.is_dir() else []
+    if run in names:
+        return run
+    near = [name for name in names if name.startswith(f"{run}-")][-3:] or get_close_matches(run, names, n=1)
+    known = f"a run in {_DEFAULT} (lipt ls lists them), WORKSPACE/reports/RUN, or the handle of a run on a cluster"
+    raise UsageError(
+        f"{run}: neither a configuration nor a run",
+        f"did you mean {' or '.join(near)}?" if near else f"name a YAML file, {known}",
+    )
 
 
 def write_here(name: str, html: bytes) -> str:

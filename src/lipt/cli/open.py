@@ -15,8 +15,8 @@ from lipt.cli.options import set_option
 def open_report(run: str, overrides: tuple[str, ...]) -> None:
     """Open the report of a finished run of CONFIG in a browser, and print its path.
 
-    CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs). A report
-    that lies in an object store is first written into the current folder.
+    CONFIG can also be a RUN that `lipt ls` lists (in another workspace than runs: WORKSPACE/reports/RUN), or the handle
+    of a run on a cluster. A report that lies in an object store is first written into the current folder.
     """
     from lipt.cli.finished import find_report
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
 import click
 
-from lipt.cli.finished import find_report, write_here
+from lipt.cli.finished import Found, find_report, write_here
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
-from lipt.errors import LiptError
+from lipt.errors import LiptError, all_in_one
 from lipt.report.costs import spent
 from lipt.report.document import Document
 from lipt.report.next_step import Origin
@@ -26,12 +26,12 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     """Show the verdict of the last finished `run` or `compare` of CONFIG, and write its HTML report again.
 
     Several CONFIGs are put side by side, on one page in the current folder. Runs on different data are shown, but not
-    compared. CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
-    The report of a handle is also written into the current folder. Its store is that of the cluster's runs, unless
-    LIPT_S3_ENDPOINT names one.
+    compared. CONFIG can also be a RUN that `lipt ls` lists (in another workspace than runs: WORKSPACE/reports/RUN), or
+    the handle of a run on a cluster. The report of a handle is also written into the current folder. Its store is that
+    of the cluster's runs, unless LIPT_S3_ENDPOINT names one.
     """
     with ExitStack() as stack:
-        reports = [(run, find_report(run, overrides, stack)) for run in runs]
+        reports = _find_all(runs, overrides, stack)
         named = {each.location: (run, each) for run, each in reports}.values()  # a run that is named twice counts once
         found = [each for _, each in named]
         configs = [
@@ -53,6 +53,23 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
         return write_here(f"{document.run_id}.html", render(document, pages=pages, origins=origins).encode())
 
     show_with_page(document, write, output, origins)
+
+
+def _find_all(runs: Sequence[str], overrides: tuple[str, ...], stack: ExitStack) -> list[tuple[str, Found]]:
+    """The report of each run.
+
+    Raises:
+        LiptError: names all that were not found.
+    """
+    found, problems = list[tuple[str, Found]](), dict[str, LiptError]()
+    for run in runs:
+        try:
+            found.append((run, find_report(run, overrides, stack)))
+        except LiptError as error:
+            problems.setdefault(error.message, error)
+    if problems:
+        raise all_in_one([*problems.values()])
+    return found
 
 
 def show_with_page(
