@@ -310,6 +310,13 @@ def test_a_key_that_is_given_twice_is_refused_with_both_lines(tmp_path: Path) ->
     path.write_text("train:\n  lr: 1\n  epochs: 2\n  lr: 2\n")
     with pytest.raises(UsageError, match="line 4: 'lr' is given twice, first in line 2"):
         load_config(str(path))
+    path.write_text("seed: 1\ntrain:\n  lr: 1\n  lr: 2\n  lr: 3\nseed: 2\n")
+    with pytest.raises(UsageError) as caught:  # all of them, in the order of the file
+        load_config(str(path))
+    told = [each.message.partition(", ")[2] for each in caught.value.problems]
+    first = {"lr": 3, "seed": 1}
+    lines = [(4, "lr"), (5, "lr"), (6, "seed")]
+    assert told == [f"line {line}: {key!r} is given twice, first in line {first[key]}" for line, key in lines]
     path.write_text("train: &fast\n  lr: 1\ninitialise:\n  <<: *fast\n  lr: 2\n")  # this is what `<<` is for
     assert load_config(str(path)).initialise.lr == 2
 

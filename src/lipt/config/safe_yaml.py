@@ -1,12 +1,13 @@
 """Reads YAML settings: the value, and the line of each key. Ambiguous and endless documents are refused."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
 
-from lipt.errors import UsageError
+from lipt.errors import UsageError, all_in_one
 
 #: The path of a key through the mappings -> its line.
 Lines = dict[tuple[str, ...], int]
@@ -28,6 +29,8 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = self._count = 0
+        self.doubled = list[RefusedError]()
+        """A duplicate key each; read on to find the others."""
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -45,7 +48,7 @@ class _Loader(yaml.SafeLoader):
             raise RefusedError(None, None, f"more than {_MAX_NODES:,} values, aliases expanded", start.start_mark)
         self._sizes.setdefault(node, self._count - before)
         if isinstance(node, yaml.MappingNode) and not is_alias:
-            _check_keys(node)
+            self.doubled += _doubled_keys(node)
         return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
@@ -86,27 +89,36 @@ def read_yaml(text: str, what: str) -> tuple[Any, Lines]:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
+        if loader.doubled:
+            doubled = sorted(loader.doubled, key=lambda error: error.problem_mark.line if error.problem_mark else 0)
+            raise all_in_one([_located(error, text, what) for error in doubled])
         value = loader.construct_document(node) if node is not None else None
     except yaml.error.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark and "\n" in text else ""
-        why = " ".join(f"{error.problem or error.context}".split())
-        named = what if isinstance(error, RefusedError) else f"{what} is not YAML"
-        remedy = "indent with spaces instead of tabs" if "'\\t'" in why else "correct that line"
-        raise UsageError(f"{named}{line}: {why}", remedy) from None
+        raise _located(error, text, what) from None
     except yaml.YAMLError as error:
         raise UsageError(f"{what} is not YAML: {' '.join(str(error).split())}", "correct it") from None
     return value, dict(_lines(node, ()))
 
 
-def _check_keys(node: yaml.MappingNode) -> None:
+def _located(error: yaml.error.MarkedYAMLError, text: str, what: str) -> UsageError:
+    """The error with the line of the text that it is about."""
+    mark = error.problem_mark or error.context_mark
+    line = f", line {mark.line + 1}" if mark and "\n" in text else ""
+    why = " ".join(f"{error.problem or error.context}".split())
+    named = what if isinstance(error, RefusedError) else f"{what} is not YAML"
+    remedy = "indent with spaces instead of tabs" if "'\\t'" in why else "correct that line"
+    return UsageError(f"{named}{line}: {why}", remedy)
+
+
+def _doubled_keys(node: yaml.MappingNode) -> Iterator[RefusedError]:
+    """An error for each key that this mapping has already."""
     seen: dict[tuple[str, str], int] = {}
     for key, _ in node.value:
         name = (key.tag, str(key.value))
         if isinstance(key, yaml.ScalarNode) and name in seen:
             why = f"{key.value!r} is given twice, first in line {seen[name]}"
-            raise RefusedError(None, None, why, key.start_mark)
-        seen[name] = key.start_mark.line + 1
+            yield RefusedError(None, None, why, key.start_mark)
+        seen.setdefault(name, key.start_mark.line + 1)
 
 
 def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], int]]:
