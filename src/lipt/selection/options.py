@@ -36,7 +36,7 @@ def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, 
         if not _fits(value, hints[key]):
             raise UsageError(
                 f"option {key} of {name}: {value!r} is not {_describe(hints[key])}",
-                f"lipt.describe({name!r}) explains the options",
+                _pass(key, value, hints[key]) or f"lipt.describe({name!r}) explains the options",
             )
     return defaults | options
 
@@ -64,8 +64,18 @@ def integer(value: Any, what: str, *, least: int) -> int:
     """
     found = plain(value)
     if not isinstance(found, int) or isinstance(found, bool) or found < least:
-        raise UsageError(f"{what} must be an integer of {least} or more, not {found!r}", "pass such a number")
+        remedy = _pass(what, found, int) or "pass such a number"
+        raise UsageError(f"{what} must be an integer of {least} or more, not {found!r}", remedy)
     return found
+
+
+def _pass(name: str, value: Any, hint: Any) -> str:
+    """The remedy for an array of one number, or a whole number in floating point; "" if the value is another one."""
+    if isinstance(value, (np.ndarray, Tensor)) and len(value.flatten()) == 1:
+        value = value.flatten()[0].item()
+    if isinstance(value, float) and value.is_integer() and not _fits(value, hint):
+        value = int(value)
+    return f"pass a plain number: {name}={value!r}" if isinstance(value, (int, float)) and _fits(value, hint) else ""
 
 
 def _fits(value: Any, hint: Any) -> bool:

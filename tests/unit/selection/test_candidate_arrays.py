@@ -142,7 +142,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": np.array(["cat", "dog"], object)}, "labels: values of type object, not numbers"),
         ({"labels": [0, 1], "features": np.array([[1], [None]])}, "features: values of type object"),
         ({"labels": [0, 1], "scores": np.ma.masked_invalid([1.0, np.nan])}, "scores: some values are masked"),
-        ({"labels": [[0, 1], [1, 0]]}, "labels must be int64 (N,)"),
+        ({"labels": [[0, 1], [1, 0]]}, "labels must be one class number per sample, (N,), not (2, 2)"),
         ({"labels": [0, -1]}, "label -1 of sample 1"),
         ({"labels": [0, 2**20]}, "the largest label is 1,048,576: the labels look like identifiers"),
         ({"labels": [0, 1], "logits": [np.zeros((2, 2))] * 2, "features": np.zeros((2, 3))}, "logits of 2 model(s)"),

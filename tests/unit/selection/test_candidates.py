@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from selection_samples import make
@@ -102,8 +103,17 @@ def test_impossible_forgetting_counts_name_the_sample(value: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels_N": LABELS.int(), "num_classes": 3}, "labels must be int64"),
-        ({"labels_N": LABELS[None], "num_classes": 3}, "labels must be int64"),
+        ({"labels_N": None, "num_classes": 3}, "there are no labels"),
+        ({"labels_N": LABELS.float(), "num_classes": 3}, "labels must be integers, not torch.float32"),
+        ({"labels_N": LABELS[None], "num_classes": 3}, "labels must be one class number per sample, (N,), not (1, 6)"),
+        ({"labels_N": LABELS.to_sparse(), "num_classes": 3}, "labels: a sparse tensor"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": None}, "outputs hold a NoneType, not lipt.Outputs"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": torch.zeros(6, 3)}, "outputs hold a Tensor"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": [torch.zeros(6, 3)]}, "outputs hold a Tensor"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": make(6, 3).outputs[0]}, "outputs are those of one model"),
+        ({"labels_N": LABELS, "num_classes": 3, "stored": make(6, 3).outputs[0]}, "stored is of type Outputs, not"),
+        ({"labels_N": LABELS, "num_classes": 3, "trajectories": [LABELS]}, "trajectories hold a list, not a"),
+        ({"labels_N": LABELS, "num_classes": 3, "scores_N": ["a"] * 6}, "scores: values of type <U1, not numbers"),
         ({"labels_N": LABELS, "num_classes": 2}, "label 2 of sample 5 is outside 0..1"),
         ({"labels_N": LABELS - 1, "num_classes": 3}, "label -1 of sample 0"),
         (
@@ -117,6 +127,51 @@ def test_impossible_forgetting_counts_name_the_sample(value: float) -> None:
 def test_candidates_that_do_not_fit_together(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         Candidates(**arguments)
+
+
+def test_the_constructor_takes_what_the_other_ways_take() -> None:
+    """Arrays, lists, one trajectory, and tensors that need gradients, which a selection ignores."""
+    logits_NC, features_ND = torch.randn(6, 3), torch.randn(6, 4)
+    p_NT, scores_N = torch.rand(6, 5), torch.rand(6)
+    trajectory = Trajectory(p_NT=p_NT, error_NT=p_NT, margin_NT=p_NT)
+    wanted = Candidates.of(
+        LABELS, logits=logits_NC, features=features_ND, trajectories=trajectory, forgetting=scores_N, scores=scores_N
+    )
+    for form in (lambda tensor: tensor.numpy(), lambda tensor: tensor.clone().requires_grad_()):
+        found = Candidates(
+            labels_N=LABELS.int().numpy(),
+            num_classes=3,
+            outputs=[Outputs(logits_NC=form(logits_NC), features_ND=form(features_ND))],
+            trajectories=trajectory,
+            forgetting_N=form(scores_N),
+            scores_N=form(scores_N),
+        )
+        assert found == wanted
+        for algorithm in ("scores", "forgetting", "grand"):
+            assert select(algorithm, found, fraction=0.5) == select(algorithm, wanted, fraction=0.5)
+    listed = Candidates(labels_N=LABELS.tolist(), num_classes=3, scores_N=[1.0] * 6)
+    assert listed == Candidates.of(LABELS, num_classes=3, scores=[1.0] * 6)
+
+
+@pytest.mark.parametrize("given", [{"num_classes": 3}, {"logits": torch.zeros(6, 3)}])
+def test_labels_that_count_from_1_are_told_so(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"outside 0..2\n  -> the classes seem to be numbered from 1.* labels - 1"):
+        Candidates.of(LABELS + 1, **given)
+    with pytest.raises(UsageError, match=r"outside 0..2\n  -> number the classes from 0; num_classes is their number"):
+        Candidates.of([0, 1, 3], num_classes=3)
+
+
+@pytest.mark.parametrize("value", [np.array([3]), torch.tensor([3]), 3.0, np.float64(3)])
+def test_a_number_in_another_form_is_told_how_to_pass_it(value: Any) -> None:
+    options: Any = {"strata": value}
+    with pytest.raises(UsageError, match=r"is not an integer\n  -> pass a plain number: strata=3$"):
+        select("ccs", make(20, 3), fraction=0.5, **options)
+    with pytest.raises(UsageError, match=r"num_classes must be .*\n  -> pass a plain number: num_classes=3$"):
+        Candidates.of(LABELS, num_classes=value)
+    options = {"strata": "three"}
+    with pytest.raises(UsageError, match=r"is not an integer\n  -> lipt.describe"):
+        select("ccs", make(20, 3), fraction=0.5, **options)
+    assert select("ccs", make(20, 3), fraction=0.5, strata=np.int64(3)).options["strata"] == 3
 
 
 def test_outputs_that_do_not_fit_together() -> None:

@@ -38,10 +38,32 @@ def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
     """
     if len(labels_B) and not 0 <= int(labels_B.min()) <= int(labels_B.max()) < num_classes:
         first = int(((labels_B < 0) | (labels_B >= num_classes)).nonzero()[0])
+        from_1 = int(labels_B.min()) >= 1 and int(labels_B.max()) == num_classes
         raise UsageError(
             f"label {int(labels_B[first])} of sample {start + first} is outside 0..{num_classes - 1}",
-            "number the classes from 0, or raise num_classes",
+            "the classes seem to be numbered from 1: hand over labels - 1"
+            if from_1
+            else "number the classes from 0; num_classes is their number, and that of the columns of the logits",
         )
+
+
+def _checked_labels(labels: ArrayLike | None) -> Tensor:
+    """Int64 (N,) from integers of any kind.
+
+    Raises:
+        UsageError: there are none, they are no integers, or not one per sample.
+    """
+    if labels is None:
+        raise UsageError(
+            "there are no labels", "hand over the class number of each sample; without classes, zeros: [0] * n"
+        )
+    labels_N = as_labels(labels)
+    if labels_N.ndim != 1:
+        raise UsageError(
+            f"labels must be one class number per sample, (N,), not {tuple(labels_N.shape)}",
+            "of one-hot labels, hand over labels.argmax(1); of a column, labels.flatten()",
+        )
+    return labels_N
 
 
 def count_classes(labels_N: Tensor) -> int:
@@ -63,8 +85,10 @@ def count_classes(labels_N: Tensor) -> int:
 class Candidates(ByContents):
     """The samples to choose from, with their labels, outputs and scores: `Candidates.of` and `score_dataset` make them.
 
+    Where a tensor is expected, an array or a list will do.
+
     Raises:
-        UsageError: lengths, shapes, devices or labels do not fit together.
+        UsageError: values are not numbers, lengths, shapes, devices or labels do not fit together.
     """
 
     labels_N: Tensor
@@ -83,34 +107,58 @@ class Candidates(ByContents):
     """Your own scores (N,): `scores` keeps the highest, `ccs` takes higher as harder."""
 
     def __post_init__(self) -> None:
-        labels_N = self.labels_N
-        object.__setattr__(self, "num_classes", integer(self.num_classes, "num_classes", least=0))
-        if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
-            raise UsageError(
-                f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}",
-                "hand over one class number per sample: labels.long(); of one-hot labels, labels.argmax(1); "
-                "of a column, labels.flatten()",
-            )
-        check_labels(labels_N, self.num_classes)
+        labels_N = _checked_labels(self.labels_N)
+        num_classes, device = integer(self.num_classes, "num_classes", least=0), labels_N.device
+        check_labels(labels_N, num_classes)
+        trajectories = [each.to(device) for each in as_trajectories(self.trajectories)]
+        vars(self).update(labels_N=labels_N, num_classes=num_classes, trajectories=trajectories)
+        for field, name in (("forgetting_N", "forgetting"), ("scores_N", "scores")):
+            if (values := getattr(self, field)) is not None:
+                object.__setattr__(self, field, as_tensor(values, name).to(device))
+        self._check_kinds()
+        self._check_outputs()
+        self._check_lengths()
+
+    def _check_kinds(self) -> None:
+        """Outputs are data classes, in a list."""
         if isinstance(self.outputs, Outputs):
             raise UsageError("outputs are those of one model, not a list", "hand over one entry per model: [outputs]")
+        several = isinstance(self.outputs, Sequence)
+        wrong = [each for each in (self.outputs if several else [self.outputs]) if not isinstance(each, Outputs)]
+        if wrong:
+            raise UsageError(
+                f"outputs hold a {type(wrong[0]).__name__}, not lipt.Outputs",
+                "hand over arrays to lipt.Candidates.of(labels, logits=..., features=...)",
+            )
+        if not isinstance(self.stored, StoredOutputs | None):
+            raise UsageError(
+                f"stored is of type {type(self.stored).__name__}, not lipt.StoredOutputs",
+                "hand over outputs in memory as outputs=[...]",
+            )
+
+    def _check_outputs(self) -> None:
+        """There is a row per label, and a column per class, on the device of the labels."""
+        count = len(self.labels_N)
         for index, outputs in enumerate(self.outputs):
-            if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
-                if not outputs.logits_NC.shape[1]:
-                    rows = len(outputs.features_ND)
-                    raise UsageError(
-                        f"features of model {index} have {rows} rows; there are {len(labels_N)} labels",
-                        "hand over one row per label",
-                    )
-                expected = (len(labels_N), self.num_classes)
+            found, expected = tuple(outputs.logits_NC.shape), (count, self.num_classes)
+            if found not in (expected, (count, 0)) and not found[1]:
                 raise UsageError(
-                    f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}",
+                    f"features of model {index} have {found[0]} rows; there are {count} labels",
+                    "hand over one row per label",
+                )
+            if found not in (expected, (count, 0)):
+                raise UsageError(
+                    f"logits of model {index} have shape {found}, expected {expected}",
                     "hand over one row per label and one column per class",
                 )
-            if {outputs.logits_NC.device, outputs.features_ND.device} != {labels_N.device}:
+            if {outputs.logits_NC.device, outputs.features_ND.device} != {self.labels_N.device}:
                 raise UsageError(
                     f"labels and the outputs of model {index} are on different devices", "move them to one device"
                 )
+
+    def _check_lengths(self) -> None:
+        """Everything else has as many entries as there are labels."""
+        labels_N = self.labels_N
         if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
             raise UsageError(
                 f"outputs of {sum(self.stored.sizes)} samples are stored, {len(self.outputs)} more are in memory; "
@@ -210,10 +258,6 @@ class Candidates(ByContents):
             UsageError: values are not numbers, lengths, shapes, devices or labels do not fit together, or the logits
                 are probabilities.
         """
-        if labels is None:
-            raise UsageError(
-                "there are no labels", "hand over the class number of each sample; without classes, zeros: [0] * n"
-            )
         scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
         seen = [as_tensor(each, "features") for each in per_model(features)]
         if scored and seen and len(scored) != len(seen):
@@ -224,7 +268,7 @@ class Candidates(ByContents):
         known: list[Tensor | TopLogits] = [*(scored or seen)]
         nothing = [torch.empty(*each.shape[:1], 0, device=each.device) for each in known]
         outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored or nothing, seen or nothing, strict=True)]
-        labels_N = as_labels(labels)
+        labels_N = _checked_labels(labels)
         device = outputs[0].logits_NC.device if outputs else labels_N.device
         if num_classes is None:
             num_classes = outputs[0].num_classes if scored else count_classes(labels_N)
@@ -232,9 +276,9 @@ class Candidates(ByContents):
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
-            trajectories=[each.to(device) for each in as_trajectories(trajectories)],
-            forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
-            scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
+            trajectories=as_trajectories(trajectories),
+            forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting"),
+            scores_N=None if scores is None else as_tensor(scores, "scores"),
         )
         for index, each in enumerate(outputs):
             if isinstance(each.logits_NC, Tensor):  # compressed ones are log-probabilities

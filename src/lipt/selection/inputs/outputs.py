@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.arrays import as_tensor
 from lipt.selection.inputs.compressed import TopLogits
 from lipt.selection.inputs.equality import ByContents
 from lipt.selection.numerics.blocks import per_row
@@ -33,7 +34,10 @@ def unchecked(kind: type[T], **fields: object) -> T:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outputs(ByContents):
-    """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py)."""
+    """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py).
+
+    Takes tensors, numpy arrays or lists.
+    """
 
     logits_NC: Tensor | TopLogits
     """Float (N, C) of any precision, in memory or memory-mapped, or compressed. (N, 0) if unknown."""
@@ -41,6 +45,9 @@ class Outputs(ByContents):
     """Float (N, D), the input of the classifier layer. (N, 0) if unknown."""
 
     def __post_init__(self) -> None:
+        for field, name in (("logits_NC", "logits"), ("features_ND", "features")):
+            if not isinstance(values := getattr(self, field), TopLogits):
+                object.__setattr__(self, field, as_tensor(values, name))
         shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
         for name, letter, shape in zip(("logits", "features"), "CD", shapes, strict=True):
             if len(shape) != 2:
@@ -60,9 +67,6 @@ class Outputs(ByContents):
                 f"{self.logits_NC.dtype}, {self.features_ND.dtype}",
                 "convert them with .float()",
             )
-        for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
-            if isinstance(values, Tensor) and values.requires_grad:  # a selection needs no gradients of its inputs
-                object.__setattr__(self, name, values.detach())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
