@@ -83,7 +83,7 @@ def _without_default_device(function: Callable[..., Selection]) -> Callable[...,
 
     @wraps(function)
     def on_cpu(*arguments: Any, **keywords: Any) -> Selection:
-        if torch.get_default_device().type == "cpu":
+        if torch.empty(0).device.type == "cpu":  # get_default_device of torch 2.6 misses `with torch.device(…)`
             return function(*arguments, **keywords)
         with torch.device("cpu"):
             return function(*arguments, **keywords)

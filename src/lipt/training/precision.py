@@ -18,7 +18,8 @@ def native_precision(device: torch.device) -> Precision:
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        capabilities = torch.cpu.get_capabilities()
+        # Only from torch 2.11 on; before, a CPU counts as one that emulates bfloat16.
+        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return "bf16" if native else "fp32"
 
