@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ from lipt.cli import main
 from lipt.flow.compare import run_with_baseline
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.runtime.context import Context
-from lipt.training import user_model
 from tests.docs.pages import ROOT
 from tests.tiny import TINY
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -124,18 +122,11 @@ def test_runs_of_a_network_whose_code_has_changed_are_run_again(
     said(capsys, "sweep", "sweep.yaml", *place)
     assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 2
     Path("net_of_a_sweep.py").write_text(NETWORK.replace("4", "5"))
-    forget_code()
     assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 0
     assert len(engine.workflows) == 2
     said(capsys, "sweep", "sweep.yaml", *place)
     assert len(engine.workflows) == 4
     assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 2
-
-
-def forget_code() -> None:
-    """As a new process, which imports the module anew."""
-    user_model._digest_of.cache_clear()
-    sys.modules.pop("net_of_a_sweep", None)
 
 
 def test_a_table_of_the_paper_as_runs(s3: str, engine: type[Engine], capsys: pytest.CaptureFixture[str]) -> None:

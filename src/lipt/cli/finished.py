@@ -51,9 +51,13 @@ class Found:
 
     def context(self, reporter: Reporter) -> Context:
         """The run as stages see it, to read its artifacts on this machine, which needs no GPU for that."""
-        settings, _ = read_yaml(self.document.provenance.config_yaml, "the configuration in the report")
+        from lipt.flow.reporting.provenance import NETWORK_CODE
+
+        provenance = self.document.provenance
+        settings, _ = read_yaml(provenance.config_yaml, "the configuration in the report")
         config = override(parse_config(settings), {"device": "cpu"})
-        return Context(config=config, workspace=Workspace(self.store), reporter=reporter)
+        codes = {config.model.name: provenance.digests.get(NETWORK_CODE)}  # the weights belong to this code alone
+        return Context(config=config, workspace=Workspace(self.store), reporter=reporter, codes=codes)
 
     def rendered(self) -> str:
         """Render the page again; returns the path of a copy that a browser can open.

@@ -19,9 +19,10 @@ from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.flow.address import read_report
-from lipt.flow.reporting.provenance import NETWORK_CODE, digest_of_network
+from lipt.flow.reporting.provenance import NETWORK_CODE
 from lipt.pods.sweep_cells import Cells
 from lipt.report.sweep import Result
+from lipt.training.user_model import code_digest
 from lipt.version import __version__
 
 #: Seconds between two looks at the runs in progress.
@@ -130,7 +131,7 @@ class SweepRuns:
     def _of_this_network(self, key: str) -> bool:
         """Whether a finished run trained the network as its code is here; if not, the run is forgotten."""
         then = self.cells.reports[key].provenance.digests.get(NETWORK_CODE)
-        now = digest_of_network(self.cells.of(key).point.config)
+        now = code_digest(self.cells.of(key).point.config.model.name)
         if then is None or now is None or then == now:
             return True
         del self.cells.reports[key]

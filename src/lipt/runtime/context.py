@@ -56,6 +56,8 @@ class Context:
     """On a cluster: runs a stage in pods that share each batch."""
     waits: bool = False
     """On a cluster: this box has no GPU, because it starts pods with GPUs for its trainings and waits for them."""
+    codes: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    """Digests of the files of users' networks, by `model.name`, as they were when this run first needed them."""
 
     @classmethod
     def of(
@@ -125,13 +127,21 @@ class Context:
         """The seed of a stage."""
         return derive(self.config.seed, *names)
 
+    @property
+    def code(self) -> str | None:
+        """The digest of the file that defines the network; None if it is one of LiPT's, or is not here."""
+        name = self.config.model.name
+        if ":" in name and name not in self.codes:
+            self.codes[name] = code_digest(name)
+        return self.codes.get(name)
+
     def settings(self, *sections: str, seeded: bool = True, **more: Any) -> dict[str, Any]:
         """Those sections of the configuration as a stage's settings; `seeded` adds the run's seed."""
         chosen: dict[str, Any] = {
             section: getattr(self.config, section).model_dump(mode="json") for section in sections
         }
-        if "model" in chosen and ":" in (name := self.config.model.name):  # an edited network is another network
-            chosen["model"]["code"] = code_digest(name)
+        if "model" in chosen and ":" in self.config.model.name:  # an edited network is another network
+            chosen["model"]["code"] = self.code
         return chosen | ({"seed": self.config.seed} if seeded else {}) | more
 
     def view(self) -> dict[str, Any]:

@@ -19,10 +19,19 @@ WEIGHTS = "weights.safetensors"
 
 
 def new_model(ctx: Context, num_classes: int, seed: int, state: State | None = None) -> nn.Module:
-    """The configured network, freshly initialised or with the weights given."""
+    """The configured network, freshly initialised or with the weights given.
+
+    Raises:
+        RunError: the file of a user's network has changed since the run began.
+    """
     settings = ctx.config.model
     model = build_model(
-        settings.name, num_classes=num_classes, seed=seed, width=settings.width, classifier=settings.classifier
+        settings.name,
+        num_classes=num_classes,
+        seed=seed,
+        width=settings.width,
+        classifier=settings.classifier,
+        code=ctx.code,
     )
     if state is not None:
         model.load_state_dict(state)

@@ -161,7 +161,13 @@ def default_width(name: str) -> int | None:
 
 
 def build_model(
-    name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None
+    name: str,
+    *,
+    num_classes: int,
+    seed: int,
+    width: int | None = None,
+    classifier: str | None = None,
+    code: str | None = None,
 ) -> nn.Module:
     """Build a network whose initial weights depend on `seed` alone.
 
@@ -172,8 +178,10 @@ def build_model(
             is called with `num_classes`.
         width: channels of the first stage; None = the default of the network.
         classifier: name of the last linear layer; None if the model has only one.
+        code: the digest that the file of a user's network must have (`code_digest`); None: any.
 
     Raises:
+        RunError: that file has another digest.
         UsageError: the name is unknown, the model has a fixed width, the function cannot be imported or called, it
             raises or does not return an nn.Module, or there is no such classifier layer.
     """
@@ -181,7 +189,7 @@ def build_model(
         raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
     with global_seed(seed, "weights"):
         if ":" in name:
-            model = build_user_model(name, num_classes)
+            model = build_user_model(name, num_classes, code=code)
         else:
             check_model_name(name)
             builder, usual_width, default_classifier = _BUILDERS[name]

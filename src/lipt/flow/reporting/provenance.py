@@ -9,12 +9,10 @@ from importlib.metadata import version
 import torch
 import yaml
 
-from lipt.config import Config
 from lipt.flow.address import CHOSEN, CONFIG, REPORT
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
-from lipt.training.user_model import code_digest
 
 #: Name of the link to the weights of the selected row's network.
 MODEL_LINK = "Trained network"
@@ -63,8 +61,8 @@ def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequenc
     for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
         if artifact is not None:
             digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
-    if code := digest_of_network(ctx.config):
-        digests[NETWORK_CODE] = code
+    if ctx.code:
+        digests[NETWORK_CODE] = ctx.code
     notes = list(dict.fromkeys(note for outcome in outcomes for note in _lost(outcome, len(seeds) > 1)))
     return doc.Provenance(
         config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
@@ -79,12 +77,6 @@ def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequenc
             "platform": platform.platform(),
         },
     )
-
-
-def digest_of_network(config: Config) -> str | None:
-    """SHA-256 of the file that defines the network; None if it is one of LiPT's, or is not here."""
-    name = config.model.name
-    return code_digest(name) if ":" in name else None
 
 
 def _lost(outcome: Outcome, several_seeds: bool) -> list[str]:
