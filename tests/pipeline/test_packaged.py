@@ -44,6 +44,11 @@ def test_init_lists_the_examples_and_never_replaces_a_file(
         assert end.value.code == UsageError.exit_code
         assert f"{made} exists already" in capsys.readouterr().err
     assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
+    with pytest.raises(SystemExit):
+        main(["init", "race", "quickstrt"])  # writes nothing
+    capsys.readouterr()
+    main(["init", "race", "sweep"])
+    assert capsys.readouterr().out == "13-race.yaml\n14-sweep.yaml\n"
     done = lipt("init", "quickstrt")
     assert done.returncode == 2
     assert "did you mean 'quickstart'" in done.stderr

@@ -1,14 +1,32 @@
 """`lipt export`."""
 
+from __future__ import annotations
+
+import os
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_quiet
+from lipt.errors import UsageError
 from lipt.report.numbers import format_percent
+
+if TYPE_CHECKING:
+    from lipt.flow.export import ImagesKind
+
+#: Suffix of the target -> what is exported.
+_KINDS: dict[str, ImagesKind | Literal["network"]] = {
+    ".txt": "list",
+    ".csv": "csv",
+    ".tar": "tar",
+    "": "folder",
+    ".pt2": "network",
+}
 
 
 @click.command()
@@ -30,13 +48,12 @@ def export(run: str, overrides: tuple[str, ...], to: str, output: str) -> None:
     CONFIG can also be a RUN that `lipt ls` lists (in another workspace than runs: WORKSPACE/reports/RUN), or the handle
     of a run on a cluster.
     """
+    kind = _kind_of(to)  # before the imports, which take seconds
     from lipt.cli.finished import find_report
     from lipt.flow.export import export as export_images
-    from lipt.flow.export import kind_of
     from lipt.flow.export_network import export_network
     from lipt.progress import make_reporter
 
-    kind = kind_of(to)
     with ExitStack() as stack:
         found = find_report(run, overrides, stack)
         reporter = make_reporter(quiet=is_quiet())
@@ -69,3 +86,26 @@ def export(run: str, overrides: tuple[str, ...], to: str, output: str) -> None:
     else:
         click.echo(f"{written.count:,} of {written.candidates:,} candidates, from {written.subset}", err=True)
     click.echo(to)
+
+
+def _kind_of(target: str) -> ImagesKind | Literal["network"]:
+    """The kind of export that the suffix of `target` asks for.
+
+    Raises:
+        UsageError: `target` is empty or not a local path, has an unknown suffix, or exists already.
+    """
+    if not target:
+        raise UsageError("--to is empty", "name a file or a folder")
+    if "://" in target:
+        raise UsageError(f"--to {target}: not a local path", "export to a local path, then copy the result")
+    path = Path(target)
+    kind = _KINDS.get(path.suffix.lower() if not (path.is_dir() or target.endswith("/")) else "")
+    if kind is None:
+        raise UsageError(
+            f"--to {target}: unknown suffix {path.suffix!r}",
+            "give a .txt, .csv, .tar or .pt2 file, or a folder: FOLDER/",
+        )
+    is_free = not os.path.lexists(path) or (kind == "folder" and path.is_dir() and not os.listdir(path))
+    if not is_free or path.is_symlink():
+        raise UsageError(f"--to {target}: exists already", "delete it, or choose another name")
+    return kind

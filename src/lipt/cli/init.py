@@ -12,12 +12,13 @@ def _examples() -> dict[str, Path]:
 
 
 @click.command()
-@click.argument("example", required=False, shell_complete=completes(_examples))
-def init(example: str | None) -> None:
-    """Write an example into the current folder. Without EXAMPLE, list them."""
+@click.argument("names", metavar="[EXAMPLE]...", nargs=-1, shell_complete=completes(_examples))
+def init(names: tuple[str, ...]) -> None:
+    """Write examples into the current folder. Without EXAMPLE, list them."""
     examples = _examples()
-    if is_named(example, {name: _first_sentence(path) for name, path in examples.items()}, "example"):
-        source = examples[str(example)]
+    described = {name: _first_sentence(path) for name, path in examples.items()}
+    wanted = [name for name in names or (None,) if is_named(name, described, "example")]  # all, before one is written
+    for source in (examples[str(name)] for name in wanted):
         copy_out(source, Path(source.name))
         click.echo(source.name)
         if source.is_dir():  # the configuration names files beside it

@@ -28,8 +28,6 @@ from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
 ImagesKind = Literal["list", "csv", "tar", "folder"]
-Kind = ImagesKind | Literal["network"]
-_KINDS: dict[str, Kind] = {".txt": "list", ".csv": "csv", ".tar": "tar", "": "folder", ".pt2": "network"}
 
 #: Two ranges of a chunk this close are read as one.
 _GAP_BYTES = 256_000
@@ -66,29 +64,6 @@ class _Chosen:
         wanted = self.dataset.ranges_of("train", self.table["position"].to_numpy(), gap_bytes=_GAP_BYTES)
         names = (name.as_py() for name in self.table["source"])
         return zip(names, read_samples(wanted, self.dataset.read), strict=True)
-
-
-def kind_of(target: str) -> Kind:
-    """The kind of export that the suffix of `target` asks for.
-
-    Raises:
-        UsageError: `target` is empty or not a local path, has an unknown suffix, or exists already.
-    """
-    if not target:
-        raise UsageError("--to is empty", "name a file or a folder")
-    if "://" in target:
-        raise UsageError(f"--to {target}: not a local path", "export to a local path, then copy the result")
-    path = Path(target)
-    kind = _KINDS.get(path.suffix.lower() if not (path.is_dir() or target.endswith("/")) else "")
-    if kind is None:
-        raise UsageError(
-            f"--to {target}: unknown suffix {path.suffix!r}",
-            "give a .txt, .csv, .tar or .pt2 file, or a folder: FOLDER/",
-        )
-    is_free = not os.path.lexists(path) or (kind == "folder" and path.is_dir() and not os.listdir(path))
-    if not is_free or path.is_symlink():
-        raise UsageError(f"--to {target}: exists already", "delete it, or choose another name")
-    return kind
 
 
 def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> Exported:
