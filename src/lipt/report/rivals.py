@@ -77,9 +77,11 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
     missing = {name: _HELP[name] for name in judges_of_price(row, random) if name not in measured}
     if missing and (price := price_of_choice(row, random)):
         names = " and ".join(f"`{name}`" for name in missing)
+        yield f"The choice took {_of_the(price)} FLOPs of the training."
+        # A sentence of its own: side by side, what several runs say alike is said once.
         yield (
-            f"The choice took {_of_the(price)} FLOPs of the training. Add {names} to `compare.variants` "
-            f"of `lipt compare` to see what a random subset gains {' or '.join(missing.values())}."
+            f"Add {names} to `compare.variants` of `lipt compare` to see what a random subset gains "
+            f"{' or '.join(missing.values())}."
         )
     yield from _against_longer(row, longer_rows)
     yield from _against_continued(row, continued_rows)

@@ -124,6 +124,11 @@ def test_a_plain_run_says_what_its_choice_cost():
     random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
     text = " ".join(judge([ours, random]).sentences)
     assert "The choice took 3 times the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
+    other = {"runs": ["b"], "data": "b"}
+    cheap = ours.model_copy(update=other | {"label": "lipt [b]", "flops": 2.4e12})
+    beside = random.model_copy(update=other | {"label": "random [b]"})
+    (hint,) = (each for each in judge([ours, random, cheap, beside]).sentences if "random-longer" in each)
+    assert hint.startswith("Add `random-longer` to")  # side by side it is said once, and the prices of both
     both = judge([ours.model_copy(update={"scorer": "theta_p"}), random])
     assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
     assert both.next_step
