@@ -17,6 +17,7 @@ from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.dag import run, with_config
 from lipt.flow.variants import left_out
 from lipt.flow.variants import variants as variants_of
+from lipt.pipeline import STAGE_NAMES
 from lipt.pods.sweep_cells import steps_for_its_cost
 from lipt.report.verdict import judge
 from lipt.runtime.attempt import Attempt
@@ -196,6 +197,7 @@ def test_a_dry_run_counts_what_is_missing_and_predicts_its_time(
         assert text.splitlines()[0] == "3 rows x 2 seeds"
         assert text.splitlines()[-1].split()[:2] == ["all", str(sum(told["stages"].values()))]
         assert set(told["seconds"]) == set(told["stages"])
+        assert [*told["stages"]] == [name for name in STAGE_NAMES if name in told["stages"]]  # as a run does them
         assert (told["wall_s"] or 0) > 0 or not told["stages"]
         return told["stages"]
 

@@ -36,8 +36,6 @@ _NOTES = (
     "random weights they pay if many trainings use one subset, or if one training sees each image of the subset often "
     "enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
 )
-#: Columns, the most important first.
-_IMPORTANCE = ("gain", "GPU hours", "in steps", "stored", "steps", "read", "of them scoring")
 
 
 def show_advice(
@@ -76,13 +74,15 @@ def show_advice(
     print_text(_training(config, ctx, data))
     listed_options = found if is_verbose() else [each for each in found if _is_listed(each, advice)]
     ordered = sorted(listed_options, key=lambda each: (each.gain_steps or 0, each.share))
-    print_table(lambda shown: _table(ordered, advice, shown), _IMPORTANCE, whole=is_verbose())
-    if len(ordered) < len(found):
-        print_text("-v also shows options without a measured gain")
+    importance = ("gain", machine.hours, "in steps", "stored", "steps", "read", "of them scoring")
+    hidden = ["options without a measured gain"] if len(ordered) < len(found) else []
+    print_table(
+        lambda shown: _table(ordered, advice, machine.hours, shown), importance, whole=is_verbose(), hidden=hidden
+    )
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
     for line in (*_NOTES, *how_to_measure([speeds] if speeds else [])):
-        print_text(line)
+        print_text(line, hanging=True)
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
         storage = format(Decimal(f"{tenth:.2g}"), "f")  # without an exponent
@@ -132,8 +132,14 @@ def _named(option: Option) -> str:
     return f"keep {kept}, choose by {LABELS[option.way]}"
 
 
-def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> Table:
-    order = ("stored", "read", "steps", "GPU hours", "of them scoring", "gain", "in steps")
+def _table(found: Sequence[Option], advice: Advice, hours: str, shown: Collection[str]) -> Table:
+    """A row per option.
+
+    Args:
+        hours: `Machine.hours`.
+        shown: headings of columns.
+    """
+    order = ("stored", "read", "steps", hours, "of them scoring", "gain", "in steps")
     headings = [heading for heading in order if heading in shown]
     right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
     columns = [Column("keep (images)", no_wrap=True), Column("choose by", no_wrap=True), *right]
@@ -143,7 +149,7 @@ def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> T
             "stored": format_bytes(each.stored_bytes),
             "read": format_bytes(each.read_bytes),
             "steps": f"{each.steps:,.0f}",
-            "GPU hours": format_number(each.gpu_hours),
+            hours: format_number(each.gpu_hours),
             "of them scoring": format_number(each.scoring_hours),
             "gain": each.gain,
             "in steps": f"{each.gain_steps:,}" if each.gain_steps else "",

@@ -10,6 +10,7 @@ import click
 from lipt.cli.options import print_json
 from lipt.config import Point
 from lipt.errors import UsageError
+from lipt.pipeline import STAGE_NAMES
 from lipt.report.numbers import format_seconds
 from lipt.runtime.context import Context
 
@@ -26,7 +27,8 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
     from lipt.forecast.sweep import forecast_sweep
 
     missing = missing_stages(ctx, points)
-    stages, unknown, speeds = Counter(each.stage for each in missing.values()), "", list[Speeds]()
+    counted, unknown, speeds = Counter(each.stage for each in missing.values()), "", list[Speeds]()
+    stages = {name: counted[name] for name in STAGE_NAMES if name in counted}
     try:
         seconds, speeds = forecast_sweep(missing)
         warn_if_busy(speeds)

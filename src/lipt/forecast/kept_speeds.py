@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +24,7 @@ from lipt.errors import LiptError
 from lipt.forecast.machine import Machine, Setup
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import decoding_here, is_busy, rates_here
+from lipt.report.numbers import format_seconds
 from lipt.runtime.artifact import canonical_json, key_of
 from lipt.runtime.budgets import epoch_batches, kept_images
 from lipt.runtime.context import Context
@@ -44,6 +46,8 @@ class Speeds:
     decode_s: Mapping[Literal["crop", "whole"], float] = field(default_factory=dict)
     kept: str = ""
     """The folder, if an earlier command measured and kept them."""
+    took_s: float = 0
+    """Seconds of the measurement, if this command has measured."""
 
     def of(self, machine: Machine, ctx: Context) -> Machine:
         """The machine with these speeds."""
@@ -57,12 +61,14 @@ class Speeds:
 
 
 def how_to_measure(speeds: Collection[Speeds]) -> list[str]:
-    """At most one line: when the oldest of the kept speeds were measured, and how to measure anew."""
-    kept = [each for each in speeds if each.kept and each.rates]
-    if not kept:
-        return []
-    oldest = min(kept, key=lambda each: each.measured)
-    return [f"speeds of this machine: measured {oldest.when}; to measure anew, delete {oldest.kept}"]
+    """How long the measurement took; when the oldest of the kept speeds were measured, and how to measure anew."""
+    lines = []
+    if took_s := sum(each.took_s for each in speeds):
+        lines.append(f"speeds of this machine: measured just now, in {format_seconds(took_s)}")
+    if kept := [each for each in speeds if each.kept and each.rates]:
+        oldest = min(kept, key=lambda each: each.measured)
+        lines.append(f"speeds of this machine: measured {oldest.when}; to measure anew, delete {oldest.kept}")
+    return lines
 
 
 def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], *, decodes: bool = False) -> Speeds:
@@ -87,13 +93,16 @@ def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], *, decode
     busy = is_busy(ctx.device)
     if found and busy:
         return found
+    start_s = time.perf_counter()
     rates, setups = rates_here(ctx, data, stages)
+    decode_s = decoding_here(ctx) if decodes else {}
     speeds = Speeds(
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
         busy=busy,
         rates=rates,
         setups=setups,
-        decode_s=decoding_here(ctx) if decodes else {},
+        decode_s=decode_s,
+        took_s=time.perf_counter() - start_s,
     )
     if keeps:
         with suppress(LiptError):  # who may not write there measures each time
@@ -134,7 +143,8 @@ def _settings(ctx: Context, data: DataSize, stages: Collection[str], *, decodes:
 
 
 def _to_json(speeds: Speeds, settings: Mapping[str, Any]) -> bytes:
-    document = {name: value for name, value in asdict(speeds).items() if name != "kept"} | {"of": settings}
+    kept = {name: value for name, value in asdict(speeds).items() if name not in ("kept", "took_s")}
+    document = kept | {"of": settings}
     return json.dumps(document | {"digest": _digest(document)}, indent=1).encode()
 
 

@@ -69,36 +69,41 @@ def print_report(
             print(command)  # a terminal may break it, but no line of it changes
 
 
-def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:
+def print_table(build: Build, importance: Sequence[str], *, whole: bool, hidden: Sequence[str] = ()) -> None:
     """Print a table on stdout. A narrow terminal omits the least important columns and names them.
 
     Args:
         importance: all headings, the most important first.
         whole: every column, however wide the terminal is. A pipe always gets all.
+        hidden: what else only -v shows.
     """
     width = None if whole or not sys.stdout.isatty() else Console().width
     table, left_out = fitted(build, importance, width)
     # If not even the first column fits, the terminal breaks the line: nothing is cut off.
     console = Console(width=max(width or _ENDLESS, _widths(table).minimum), soft_wrap=True)
     console.print(table)
-    if left_out:
-        print_text(Text(f"-v shows {', '.join(left_out)} too", style="dim"))
+    if more := [*left_out, *hidden]:
+        print_text(Text(f"-v shows {', '.join(more)} too", style="dim"))
 
 
-def print_text(text: Text | str) -> None:
-    """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines."""
+def print_text(text: Text | str, *, hanging: bool = False) -> None:
+    """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines.
+
+    Args:
+        hanging: where a line goes on, indent it, so that it is told from the next one.
+    """
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else _ENDLESS)
     plain = Text(text) if isinstance(text, str) else text  # rich reads markup in a str
-    console.print(_broken(plain, console) if terminal else plain, soft_wrap=True)
+    console.print(_broken(plain, console, hanging=hanging) if terminal else plain, soft_wrap=True)
 
 
-def _broken(text: Text, console: Console) -> Text:
-    """The text with lines that fit. Where an indented line goes on, it is indented further."""
+def _broken(text: Text, console: Console, *, hanging: bool) -> Text:
+    """The text with lines that fit. Where an indented line goes on, it is indented further; with `hanging`, any."""
     lines = list[Text]()
     for line in text.split("\n", allow_blank=True):
         indent = len(line) - len(line.plain.lstrip())
-        further = indent + 2 if indent else 0
+        further = indent + 2 if indent or hanging else 0
         first, *rest = line[indent:].wrap(console, max(1, console.width - further))
         lines.append(Text(" " * indent).append_text(first))
         lines += [Text(" " * further).append_text(part) for part in rest]

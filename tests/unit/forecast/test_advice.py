@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner
 
@@ -109,8 +110,14 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     assert re.search(r"Your configuration trains \d+ steps, and sees each kept image 4 times", text)
     assert "The nearest measurement has 500 steps." in text
     (heading,) = (line for line in lines if line.startswith("keep "))
-    for column in ("GPU hours", "gain", "in steps"):
+    for column in (" hours", "gain", "in steps"):
         assert column in heading
+    assert ("GPU hours" in heading) == torch.cuda.is_available()
+    assert text.count("-v shows") == text.count("-v ") == 1
+    assert "of them scoring, options without a measured gain too" in text
+    (note,) = (at for at, line in enumerate(lines) if line.startswith("in steps: "))
+    assert lines[note + 1].startswith("  ")
+    assert lines[note + 2].startswith("The hours of 10 epochs")
     rows = [line for line in lines if re.search(r"%.*(RS2|theta_p|10 epochs|random).* ", line) and "points" not in line]
     measured = [int(row.split()[-1].replace(",", "")) for row in rows if "±" in row]
     assert measured == sorted(measured)

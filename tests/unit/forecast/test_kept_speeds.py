@@ -65,6 +65,7 @@ def test_a_second_plan_measures_nothing_and_says_so(path: str, ran: Context, mea
     assert planned(path, "--set", "train.epochs=9", "--set", "seed=3") == first  # as fast, only longer
     text = said("plan", path)
     assert len(measured) == 1
+    assert "just now, in" not in text
     moment = r"2\d{3}-\d\d-\d\d \d\d:\d\d UTC"
     assert "just now with" not in text
     for line in (
@@ -74,7 +75,9 @@ def test_a_second_plan_measures_nothing_and_says_so(path: str, ran: Context, mea
     ):
         assert re.search(line, text), text
     shutil.rmtree(folder)
-    assert "measured just now with this model" in said("plan", path)
+    text = said("plan", path)
+    assert "measured just now with this model" in text
+    assert re.search(r"speeds of this machine: measured just now, in [\d.]+ m?s", text)
     assert len(measured) == 2
 
 
@@ -104,7 +107,9 @@ def test_advice_uses_the_speeds_of_a_plan(path: str, measured: list[list[str]]) 
 
 def test_dry_runs_use_kept_speeds(path: str, measured: list[list[str]], tmp_path: Path) -> None:
     comparison = ("compare", path, "--set", "compare.variants=[lipt, random]", "--dry-run")
-    assert "to measure anew" not in said(*comparison)
+    first = said(*comparison)
+    assert "to measure anew" not in first
+    assert re.search(r"speeds of this machine: measured just now, in [\d.]+ m?s", first)
     assert "to measure anew, delete" in said(*comparison)
     before = len(measured)
     sweep = tmp_path / "sweep.yaml"
