@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lipt import cli as lipt_cli
+from lipt.cli import main
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.checks.validation import check_comparison
@@ -207,3 +208,15 @@ def test_a_dry_run_counts_what_is_missing_and_predicts_its_time(
     assert len(list(tmp_path.rglob("artifact.json"))) == made
     run_comparison(ctx)
     assert not counted()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["compare", "base.yaml"], ["sweep", "base.yaml"], ["reproduce", "b1"], ["compare", "base.yaml", "--dry-run"]],
+)
+def test_a_seed_beside_the_list_of_seeds_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--set", "model.width=4", "--set", "seed=7"])
+    told = capsys.readouterr().err
+    assert "--set seed has no effect here: each row runs with the seeds of compare.seeds" in told
+    assert "--set 'compare.seeds=[7]'" in told

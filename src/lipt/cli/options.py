@@ -118,6 +118,20 @@ def check_target(option: str, target: str, inputs: Iterable[str]) -> None:
             )
 
 
+def refuse_seed(overrides: Iterable[str]) -> None:
+    """
+    Raises:
+        UsageError: --set seed, of a command that runs the seeds of `compare.seeds`.
+    """
+    for text in overrides:
+        name, _, value = text.partition("=")
+        if name.strip() == "seed":
+            raise UsageError(
+                "--set seed has no effect here: each row runs with the seeds of compare.seeds",
+                f"--set 'compare.seeds=[{value.strip() or 0}]'",
+            )
+
+
 @contextmanager
 def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
     """Configuration, workspace and reporter of a verb; always releases the terminal."""

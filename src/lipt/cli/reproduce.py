@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.options import dry_run_option, parse_pairs, set_option
+from lipt.cli.options import dry_run_option, parse_pairs, refuse_seed, set_option
 from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
 from lipt.cli.verbose import is_verbose
@@ -64,6 +64,7 @@ def reproduce(
         raise UsageError(f"--draw draws finished results; it excludes {excluded}", "remove them")
     if not results:
         raise UsageError("--results is empty", "name a folder; . is the current one")
+    refuse_seed(overrides)
     wanted = parse_pairs("--only", only)
     paper_sweeps = {each: PaperSweep.load(each) for each in (NAMES if name == "all" else (name,))}
     # All of them are checked before the first runs.

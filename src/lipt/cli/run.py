@@ -4,7 +4,14 @@ import click
 
 from lipt.cli.busy import warn_if_slow
 from lipt.cli.missing_stages import show_missing
-from lipt.cli.options import check_plan_as_text, config_options, dry_run_option, open_context, output_option
+from lipt.cli.options import (
+    check_plan_as_text,
+    config_options,
+    dry_run_option,
+    open_context,
+    output_option,
+    refuse_seed,
+)
 from lipt.cli.report import show_report
 from lipt.config import Point
 from lipt.flow.address import folder_of, page_of
@@ -38,6 +45,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 @click.option("--dry-run", is_flag=True, help="Validate, and predict the time of each stage; run nothing.")
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
+    refuse_seed(overrides)
     with open_context(config_path, overrides) as ctx:
         from lipt.flow.checks.validation import check_comparison
         from lipt.flow.compare import run_comparison

@@ -14,7 +14,7 @@ import click
 from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.missing_stages import product, show_missing
-from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
+from lipt.cli.options import check_target, dry_run_option, output_option, print_json, refuse_seed, set_option
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
 from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
@@ -47,6 +47,7 @@ def sweep(
     With --engine, each row of each point is a run on a cluster. The command starts the runs that are missing, waits for
     them and collects the results. If you stop it, the runs in progress go on.
     """
+    refuse_seed(overrides)
     found = load_sweep(sweep_path, overrides)
     target = f"{Path(sweep_path).stem}.jsonl" if results is None else results
     check_target("--results", target, found.files)

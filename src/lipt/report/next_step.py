@@ -112,7 +112,7 @@ class NextStep:
         """The command, a line per option, so that a terminal of 80 columns need not break one."""
         lists = {"compare.seeds": self.seeds, "compare.variants": variants}
         changes = {**self.settings, **{name: f"[{','.join(map(str, values))}]" for name, values in lists.items()}}
-        kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in changes]
+        kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in {*changes, "seed"}]
         settings = [*kept, *(f"{name}={value}" for name, value in changes.items())]
         return " \\\n".join([f"lipt compare {quote(origin.config)}", *(f"  --set {quote(text)}" for text in settings)])
 

@@ -259,14 +259,13 @@ def test_the_advised_comparison_has_the_row_beside_the_run_and_the_price_of_the_
     assert free.variants == ("lipt", "stratified")
 
 
-def test_the_command_keeps_the_options_and_the_seed_of_the_run() -> None:
+def test_the_command_keeps_the_options_of_the_run_and_has_its_seed_among_others() -> None:
     ours, random = row("selected", [0.78], "selected", seeds=[7]), row("stratified", [0.76], "random", seeds=[7])
     step = judge([ours, random]).next_step
     assert step is not None
     options = ["seed=7", "select.fraction=0.02", "data.source=my photos", "compare.seeds=[7]"]
     assert step.commands({"a": Origin("my photos.yaml", options)})[0].splitlines() == [
         "lipt compare 'my photos.yaml' \\",
-        "  --set seed=7 \\",
         "  --set select.fraction=0.02 \\",
         "  --set 'data.source=my photos' \\",
         "  --set 'compare.seeds=[0,1,2,3,7]' \\",
@@ -288,7 +287,7 @@ def test_side_by_side_one_comparison_is_advised_for_all_runs() -> None:
     of_a, of_b = step.commands({"b": Origin("b.yaml", ["seed=0"]), "a": Origin("a.yaml")})
     assert of_a.startswith("lipt compare a.yaml \\\n  --set 'compare.seeds=[0,1,2,3,4,7]'")
     assert of_a.endswith("'compare.variants=[lipt,stratified]'")  # each with the variants that it has
-    assert of_b.startswith("lipt compare b.yaml \\\n  --set seed=0")
+    assert of_b.startswith("lipt compare b.yaml \\\n  --set 'compare.seeds=[0,1,2,3,4,7]'")
     assert of_b.endswith("'compare.variants=[lipt,random]'")
 
 
