@@ -70,7 +70,7 @@ def test_a_sweep_is_listed_with_its_points(workspace: Path, capsys: pytest.Captu
         "differs": {},
     }
     main(["ls", str(workspace)])
-    assert "grid-of-two (sweep, 2 points)" in capsys.readouterr().out
+    assert "grid-of-two (sweeps, 2 finished points)" in capsys.readouterr().out
 
 
 def test_a_damaged_list_of_a_sweep_is_named_and_the_runs_are_listed(

@@ -118,6 +118,24 @@ def test_a_delete_leaves_no_empty_folder(tmp_path: Path) -> None:
     assert [*(tmp_path / "runs").iterdir()] == []
 
 
+def test_a_folder_that_was_moved_to_another_disk_is_listed(tmp_path: Path) -> None:
+    store, elsewhere = open_store(str(tmp_path / "runs")), tmp_path / "disk/train"
+    store.write("train/0/lease", b"12", kind="other")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs/train").rename(elsewhere)
+    (tmp_path / "runs/train").symlink_to(elsewhere)
+    (elsewhere / "around").symlink_to(tmp_path)  # a loop
+    (elsewhere / "itself").symlink_to(elsewhere)
+    (elsewhere / "nothing").symlink_to(tmp_path / "missing")
+    (elsewhere / "0/.lipt-tmp-0123").write_bytes(b"half")
+    for prefix in ("", "train/", "train/0", "train/0/"):
+        assert store.sizes(prefix) == {"train/0/lease": 2}
+    assert store.leftovers(older_s=0) == {"train/0/.lipt-tmp-0123": 4}
+    store.delete("train/0/lease")
+    assert store.sizes("") == {}
+    assert elsewhere.is_dir()
+
+
 def test_a_delete_does_not_disturb_those_who_write_into_the_folder(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
 

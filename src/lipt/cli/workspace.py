@@ -50,7 +50,7 @@ def ls(workspace: str, output: str) -> None:
 
 def _cells(run: Run) -> tuple[str, ...]:
     """The cells of a line of `lipt ls`."""
-    name = f"{run.run} (sweep, {format_count(run.points, 'point')})" if run.points else run.run
+    name = f"{run.run} (sweeps, {format_count(run.points, 'finished point')})" if run.points else run.run
     created = run.created[:16].replace("T", " ") or DASH
     return name, created, str(run.stages), format_percent(run.accuracy), format_bytes(run.num_bytes)
 

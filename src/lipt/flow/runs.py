@@ -50,10 +50,12 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             are needed.
         IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
+    # First, because a run that ends meanwhile writes its report before it removes its note.
+    running = [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
     named = [refs_of(read_report(workspace.store, folder)) for folder in report_folders(workspace)]
     named += [read_list(workspace, key) for key in workspace.store.list(SWEEPS)]
     if any(named):  # else nothing is known of what is needed
-        named += [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
+        named += running
     origins = Origins(workspace)
     reached = origins.reached(itertools.chain.from_iterable(named))
     if not reached:

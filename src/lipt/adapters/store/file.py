@@ -71,9 +71,8 @@ class FileStore(Store):
         # A prefix can end within a name: walk from the last complete folder in it.
         top = self.root / prefix.rpartition("/")[0]
         with self._explained(prefix):
-            keys = [Path(folder, name) for folder, _, names in os.walk(top, onerror=_unless_absent) for name in names]
             sizes: dict[str, int] = {}
-            for path in keys:
+            for path in list(_files_below(top)):
                 key = path.relative_to(self.root).as_posix()
                 if key.startswith(prefix) and not path.name.startswith(TEMPORARY):
                     with suppress(*_ABSENT):  # removed after it was listed
@@ -88,12 +87,11 @@ class FileStore(Store):
     def leftovers(self, *, older_s: float) -> dict[str, int]:
         found: dict[str, int] = {}
         with self._explained(""):
-            for folder, _, names in os.walk(self.root, onerror=_unless_absent):
-                for path in (Path(folder, name) for name in names if name.startswith(TEMPORARY)):
-                    with suppress(*_ABSENT):  # renamed meanwhile
-                        stat = path.stat()
-                        if time.time() - stat.st_mtime >= older_s:
-                            found[path.relative_to(self.root).as_posix()] = stat.st_size
+            for path in (path for path in _files_below(self.root) if path.name.startswith(TEMPORARY)):
+                with suppress(*_ABSENT):  # renamed meanwhile
+                    stat = path.stat()
+                    if time.time() - stat.st_mtime >= older_s:
+                        found[path.relative_to(self.root).as_posix()] = stat.st_size
         return dict(sorted(found.items()))
 
     def remove_leftover(self, path: str) -> None:
@@ -109,6 +107,18 @@ class FileStore(Store):
         except OSError as error:
             remedy = _REMEDIES.get(error.errno or 0, "check the disk or mount, then run the same command again")
             raise StoreError(f"{self._uri_of(key)}: {error.strerror or error}", remedy) from error
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """The files at any depth. A link to a folder counts as the folder: people move parts of a workspace to other disks.
+
+    A link to a folder that it lies in is left out: below it everything would come again, without an end.
+    """
+    for current, folders, names in os.walk(top, onerror=_unless_absent, followlinks=True):
+        for folder in [each for each in folders if os.path.islink(os.path.join(current, each))]:
+            if Path(current).resolve().is_relative_to(os.path.realpath(os.path.join(current, folder))):
+                folders.remove(folder)
+        yield from (Path(current, name) for name in names)
 
 
 def _unless_absent(error: OSError) -> None:

@@ -87,6 +87,7 @@ class Journal:
         last = number
         while self.get(_part_file(split, last)) is not None:
             last += 1
+        self.delete(self.chunk_file(split, last))  # written, but not recorded any more
         for unused in reversed(range(number, last)):
             self.delete(_part_file(split, unused))
             self.delete(self.chunk_file(split, unused))
