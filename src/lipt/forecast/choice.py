@@ -123,11 +123,12 @@ class ChoiceWork(RunSizes):
         size, candidates = self.config.score.block_images, self.data.candidates
         blocks = math.ceil(candidates / size) + math.ceil((self.scored - candidates) / size)
         images = self.scored / blocks  # per block, on average
-        streams = self.streams(min(size, self.scored))
+        streams, at_once = self.streams(min(size, self.scored)), self.scored_at_once(min(size, self.scored))
+        passes = math.ceil(self.scorers / at_once) if streams else 1
         needs = scoring_needs(self.config)
         forwards, recorded = needs.outputs, needs.trajectory * self.trajectory_bytes * candidates
         judged = 0 if self.swarm else self.validation / blocks  # by the first model, in the first block
-        looked = forwards * images * (self.scorers if streams else 1) + judged
+        looked = forwards * images * passes + judged
         ensemble = self.config.score.model == "jigsaws" and self.swarm
         weights = self.net.file_bytes if (forwards and (self.scorers == 1 or ensemble)) or judged else 0
         models = (
@@ -144,11 +145,11 @@ class ChoiceWork(RunSizes):
             read={"data": looked * self.data.span_bytes, "model": models, "other": recorded},
             written={"other": images * (self.label_bytes + self.output_bytes)},
             once={"model": weights, "other": self.data.index_bytes},
-            requests=self.requests(looked / self.scorers if streams else looked, streams=streams),
+            requests=self.requests(looked, streams=streams),
             memory_bytes=self.memory
             + max(forwards * self.resident(min(size, self.scored)), self.resident(self.validation) if judged else 0)
             + images * self.output_bytes
-            + 2 * self.net.state_bytes,
+            + (1 + at_once) * self.net.state_bytes,
         )
 
     def select(self) -> Work:

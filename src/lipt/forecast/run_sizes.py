@@ -13,8 +13,9 @@ from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.network import raptr_schedule
-from lipt.selection.inputs.compressed import TopLogits
+from lipt.stages.score import output_bytes
 from lipt.training.batches import batch_sizes
+from lipt.training.forward import models_at_once
 from lipt.training.raptr import recalibration_images
 
 #: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
@@ -108,14 +109,16 @@ class RunSizes:
     @cached_property
     def output_bytes(self) -> float:
         """Bytes of the stored outputs of one image; 0 if the algorithm reads none."""
-        settings, classes = self.config.score, self.data.classes
         if not scoring_needs(self.config).outputs:
             return 0
-        each = {"fp32": 4, "bf16": 2}[settings.stored_precision]
-        logits = each * classes
-        if settings.top_classes:
-            logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
-        return self.scorers * (logits + each * self.net.features)
+        return self.scorers * output_bytes(self.config, self.data.classes, self.net.features)
+
+    def scored_at_once(self, images: float) -> int:
+        """Number of models that share a pass over a block of this size."""
+        if not self.streams(images):
+            return 1
+        each = self.net.state_bytes + images * self.output_bytes / self.scorers
+        return min(self.scorers, models_at_once(each, self.config.data.resident_mb * 1e6))
 
     @cached_property
     def memory(self) -> float:

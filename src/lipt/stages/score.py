@@ -1,13 +1,16 @@
 """Score: compute the outputs of one or more models for each candidate, block by block."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
-from lipt.data.images import image_shape
+from lipt.config import Config
+from lipt.data.images import ImageSet, ResidentImages, image_shape
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions
@@ -17,11 +20,12 @@ from lipt.selection.inputs.compressed import TopLogits
 from lipt.stages.initialise import trajectories_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.flops import flops_per_image
-from lipt.training.forward import accuracies, outputs_of
+from lipt.training.forward import accuracies, models_at_once, outputs_of_each
 from lipt.training.networks import on_device
 from lipt.training.tensor_files import State, decode_delta, pack, unpack
 
 LABELS = "labels.safetensors"
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,8 @@ def score(
     ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None, *, index: int = 0
 ) -> Stage:
     """Forward a block of images through each model, once. Algorithms that read only a trajectory need no forward pass.
+
+    Streamed images are read and decoded once for as many models as `models_at_once` says.
 
     Args:
         models: whole models, or jigsaws.
@@ -89,23 +95,11 @@ def score(
             return counts
         images = images_of(ctx, data, "train", positions)
         star = read_weights(attempt, base) if base else {}
-        tops: list[TopLogits] = []
-        for number, artifact in enumerate(models):
-            model = new_model(ctx, len(data.manifest.classes), 0, _state(attempt, artifact, star))
-            model = on_device(model, ctx.device)
-            outputs = outputs_of(
-                model,
-                images,
-                device=ctx.device,
-                precision=ctx.precision,
-                top_classes=ctx.config.score.top_classes,
-                dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.stored_precision],
-                advance=attempt.shows("images" if len(models) == 1 else f"images, model {number + 1} of {len(models)}"),
-            )
-            attempt.flops += len(images) * flops_per_image(model, image_shape(images)).forward
-            attempt.put(_outputs(number), pack(outputs.tensors()), kind="other")
-            if isinstance(outputs.logits_NC, TopLogits):
-                tops.append(outputs.logits_NC)
+        networks = (
+            on_device(new_model(ctx, len(data.manifest.classes), 0, _state(attempt, artifact, star)), ctx.device)
+            for artifact in models
+        )
+        tops = _forward(attempt, networks, images, classes=len(data.manifest.classes), count=len(models))
         return counts | (_compression(tops) if tops else {})
 
     inputs = [dataset, *models, *([base] if base else [])]
@@ -113,6 +107,74 @@ def score(
     stored |= {"trajectories": holds_trajectories, "outputs": reads.outputs}
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
+
+
+def output_bytes(config: Config, classes: int, features: int) -> int:
+    """Bytes of the stored outputs of one model for one image."""
+    settings = config.score
+    each = _DTYPES[settings.stored_precision].itemsize
+    logits = each * classes
+    if settings.top_classes:
+        logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
+    return logits + each * features
+
+
+def _forward(
+    attempt: Attempt, networks: Iterator[nn.Module], images: ImageSet, *, classes: int, count: int
+) -> list[TopLogits]:
+    """Store the outputs of all networks, pass by pass. Returns the logits that were compressed.
+
+    Args:
+        networks: on the device; each is made when its pass begins.
+        count: of the networks.
+    """
+    tops: list[TopLogits] = []
+    done = 0
+    for first in networks:
+        together = [first, *islice(networks, _at_once(attempt.ctx, first, images, classes) - 1)]
+        tops += _forward_together(attempt, together, images, done, count)
+        done += len(together)
+        del together  # before the next ones are made
+    return tops
+
+
+def _at_once(ctx: Context, network: nn.Module, images: ImageSet, classes: int) -> int:
+    """Number of networks that share a pass. Images in memory need no decoding: there each has a pass of its own."""
+    if isinstance(images, ResidentImages):
+        return 1
+    weights = sum(tensor.nbytes for tensor in network.state_dict().values())
+    layer = network.get_submodule(str(network.classifier_name))
+    outputs = len(images) * output_bytes(ctx.config, classes, int(str(layer.in_features)))
+    return models_at_once(weights + outputs, ctx.config.data.resident_mb * 1e6)
+
+
+def _forward_together(
+    attempt: Attempt, networks: Sequence[nn.Module], images: ImageSet, start: int, count: int
+) -> list[TopLogits]:
+    """Store the outputs of these networks, the first of which is number `start` of `count`."""
+    ctx, settings = attempt.ctx, attempt.ctx.config.score
+    found = outputs_of_each(
+        networks,
+        images,
+        device=ctx.device,
+        precision=ctx.precision,
+        top_classes=settings.top_classes,
+        dtype=_DTYPES[settings.stored_precision],
+        advance=attempt.shows("images" + _of_models(start, len(networks), count)),
+    )
+    attempt.flops += len(networks) * len(images) * flops_per_image(networks[0], image_shape(images)).forward
+    for number, outputs in enumerate(found, start):
+        attempt.put(_outputs(number), pack(outputs.tensors()), kind="other")
+    return [outputs.logits_NC for outputs in found if isinstance(outputs.logits_NC, TopLogits)]
+
+
+def _of_models(start: int, together: int, count: int) -> str:
+    """Of which models the progress is, if there are several."""
+    if count == 1:
+        return ""
+    if together == 1:
+        return f", model {start + 1} of {count}"
+    return f", {count} models" if together == count else f", models {start + 1} to {start + together} of {count}"
 
 
 def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from lipt.selection.inputs.dataset import logits_and_features
 from lipt.selection.numerics.blocks import RowBuffer
 from lipt.training.precision import Precision, autocast
 
+#: Bytes that models and their outputs may always take in one pass, as two groups of streamed images may.
+_FREE = 128e6
+
 
 def forward_batches(
     images: ImageSet,
@@ -47,6 +50,24 @@ def evaluation_batch(device: torch.device) -> int:
     return 128 if device.type == "cpu" else 512
 
 
+def models_at_once(model_bytes: float, resident_bytes: float) -> int:
+    """Number of models that share a pass over streamed images, so that these are decoded once for all of them.
+
+    They and their outputs take at most `resident_bytes`, but may always take 128 MB. A single model may take more.
+
+    Args:
+        model_bytes: of the weights of a model and its outputs for all images.
+    """
+    return max(1, int(max(resident_bytes, _FREE) // model_bytes))
+
+
+def _own_inputs(x: Tensor, models: Sequence[nn.Module]) -> Iterator[Tensor]:
+    """The batch for each model. Each gets a copy but the last, because a user's network may change its input."""
+    for _ in models[1:]:
+        yield x.clone()
+    yield x
+
+
 @torch.no_grad()
 def predictions(
     models: Sequence[nn.Module],
@@ -68,7 +89,8 @@ def predictions(
     predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64, device=device), 0
     for x, _ in forward_batches(images, evaluation_batch(device), device):
         with autocast(device, precision):
-            predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models])
+            logits = [model(own) for model, own in zip(models, _own_inputs(x, models), strict=True)]
+            predicted_MN[:, done : done + len(x)] = torch.stack([logits_BC.argmax(1) for logits_BC in logits])
         done += len(x)
         advance(done, len(images))
     return predicted_MN.cpu()
@@ -87,9 +109,15 @@ def accuracies(
     return [float(share) for share in correct_MN.float().mean(1)]
 
 
+def outputs_of(model: nn.Module, images: ImageSet, *, device: torch.device, precision: Precision = "fp32") -> Outputs:
+    """The outputs of one model, all in float32; see `outputs_of_each`."""
+    (outputs,) = outputs_of_each([model], images, device=device, precision=precision)
+    return outputs
+
+
 @torch.no_grad()
-def outputs_of(
-    model: nn.Module,
+def outputs_of_each(
+    models: Sequence[nn.Module],
     images: ImageSet,
     *,
     device: torch.device,
@@ -97,29 +125,32 @@ def outputs_of(
     top_classes: int | None = None,
     dtype: torch.dtype = torch.float32,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Outputs:
-    """Logits (N, C) and penultimate features (N, D) on the CPU, in eval mode and without augmentation.
+) -> list[Outputs]:
+    """Logits (N, C) and penultimate features (N, D) of each model on the CPU, in eval mode and without augmentation.
 
-    Apart from float32 rounding, the result does not depend on the batches: nothing is averaged over one.
+    Images are read and decoded once, for all models together. Apart from float32 rounding, the result does not depend
+    on the batches: nothing is averaged over one.
 
     Args:
         top_classes: keep only the logits of the label and of this many other classes (`TopLogits`), if that is smaller.
         dtype: type of the features, and of logits that are kept whole.
         advance: called after each batch with (images done, all images).
     """
-    model.eval()
-    stored, num_classes, done = RowBuffer(len(images)), 0, 0
+    for model in models:
+        model.eval()
+    stored, num_classes, done = [RowBuffer(len(images)) for _ in models], 0, 0
     for x, labels_B in forward_batches(images, evaluation_batch(device), device):
-        with autocast(device, precision):
-            logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
-        num_classes = logits_BC.shape[1]
-        logits: Tensor | TopLogits = logits_BC.to(dtype)
-        if top_classes and TopLogits.row_bytes(num_classes, top_classes) < num_classes * dtype.itemsize:
-            logits = TopLogits.compress(logits_BC, labels_B, top_classes)
-        stored.put(done, Outputs(logits_NC=logits, features_ND=features_BD.to(dtype)).tensors())
+        for model, own, buffer in zip(models, _own_inputs(x, models), stored, strict=True):
+            with autocast(device, precision):
+                logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, own))
+            num_classes = logits_BC.shape[1]
+            logits: Tensor | TopLogits = logits_BC.to(dtype)
+            if top_classes and TopLogits.row_bytes(num_classes, top_classes) < num_classes * dtype.itemsize:
+                logits = TopLogits.compress(logits_BC, labels_B, top_classes)
+            buffer.put(done, Outputs(logits_NC=logits, features_ND=features_BD.to(dtype)).tensors())
         done += len(x)
         advance(done, len(images))
-    return Outputs.of(stored.tensors, num_classes)
+    return [Outputs.of(buffer.tensors, num_classes) for buffer in stored]
 
 
 @torch.no_grad()

@@ -80,6 +80,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"data": CROPS, "train": {"epochs": 3}},
         {"data": CROPS | {"resident_mb": 0.02}, "train": {"epochs": 3}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
+        {"score": {"model": "classic", "runs": 3}, "select": {"algorithm": "grand"}, "data": {"resident_mb": 0.02}},
         {
             "score": {"model": "trajectory", "runs": 3, "epochs": 2, "disjoint": True},
             "select": {"algorithm": "el2n"},
@@ -109,6 +110,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         "crops",
         "crops-streamed",
         "classic",
+        "classic-streamed",
         "disjoint",
         "reselect",
         "reselect-at-random",
