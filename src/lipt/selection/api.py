@@ -196,9 +196,11 @@ def _with_needed_outputs(candidates: Candidates, needs: Requirements, who: str) 
             f"{who} needs a trajectory, or the outputs of at least {needs.models} model(s), got {candidates.num_models}"
             if needs.trajectory
             else f"{who} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
-            "score the candidates first, or choose random or stratified"
-            if candidates.scores_N is None
-            else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
+            "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)"
+            if candidates.scores_N is not None
+            else "score the candidates first, or choose random or stratified"
+            if not candidates.num_models
+            else "score with more models (score_dataset takes a list of them), or hand over a trajectory",
         )
     registry.require_outputs(candidates, who, logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)

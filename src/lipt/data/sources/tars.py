@@ -14,6 +14,7 @@ from lipt.data.sources.base import (
     TEST_NAMES,
     Labels,
     Source,
+    besides,
     check_name,
     digest_lines,
     digest_sample,
@@ -70,7 +71,10 @@ class TarSource(Source, format="webdataset"):
             for split in self.splits
         }
         if not any(self._entries.values()):
-            raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
+            raise RunError(
+                f"{pattern}: no images{besides(self.left_out)}",
+                "check that the tars hold KEY.jpg or KEY.png beside KEY.cls; KEY ends at the first dot of a name",
+            )
         self.classes = _class_names(Path(top)) or _class_names(folder) or _numbers(self.splits, pattern)
         _check_labels(self.splits, self.classes, pattern, folder)
 

@@ -233,7 +233,8 @@ def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
         ({"a.png": image(), "a.cls": b"cat"}, "a.cls contains b'cat'"),
         ({"a.png": image(), "a.cls": b"-1"}, "a.cls contains b'-1'"),
         ({"a.png": image(), "a.cls": b"1"}, "no image of class '0'"),
-        ({"notes.txt": b"x"}, "no images"),
+        ({"notes.txt": b"x"}, "no images (left out: 1 .txt file"),
+        ({"n0.0.jpg": b"x", "n0.0.cls": b"1"}, "no images (left out: 1 .0.cls file, 1 .0.jpg file"),
     ],
 )
 def test_unusable_tar(tmp_path: Path, members: dict[str, bytes], told: str) -> None:
