@@ -34,6 +34,24 @@ run: .venv/run.ok ## the main job: real images in, an HTML report out
 test: .venv/dev.ok ## all tests (PYTEST=options of pytest)
 	$(BIN)/python -m pytest $(PYTEST)
 
+LOWEST := build/lowest
+LOWEST_TESTS := tests/unit/selection/test_selection_api.py tests/unit/selection/test_selection_files.py tests/unit/training tests/unit/data \
+	tests/unit/report tests/unit/test_cli.py tests/unit/test_config.py tests/unit/test_parquet.py tests/contract/test_store_contract.py \
+	tests/pipeline/test_run.py tests/unit/cluster
+# Its Pillow compresses the digits to other bytes, as the test says.
+LOWEST_TESTS += --deselect tests/unit/data/sources/test_sources.py::test_digest_of_the_digits
+
+$(LOWEST)/ok: pyproject.toml .venv/bin/uv
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lowest versions need Python 3.11: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(BIN)/uv pip compile --quiet --python $(LOWEST)/bin/python --no-deps --resolution lowest --extra kubeflow pyproject.toml -o $(LOWEST)/pins.txt
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --constraint $(LOWEST)/pins.txt --editable ".[run]" --group lowest
+	@touch $@
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/ok ## tests with the lowest versions that pyproject.toml allows (PYTHON=python3.11)
+	$(LOWEST)/bin/python -m pytest $(PYTEST) $(LOWEST_TESTS)
+
 .PHONY: e2e
 e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that LIPT_E2E_CLUSTER drives
 	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" && export KUBECONFIG && $(BIN)/python -m pytest -n 0 -vv --durations=0 tests/e2e

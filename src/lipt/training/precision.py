@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -19,7 +20,7 @@ def native_precision(device: torch.device) -> Precision:
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         # Only from torch 2.11 on; before, a CPU counts as one that emulates bfloat16.
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+        capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return "bf16" if native else "fp32"
 
