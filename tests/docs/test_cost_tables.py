@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.map_table import accuracies, gain
+from benchmarks.tables import paired
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/results/cost.md").read_text(encoding="utf-8")
@@ -66,7 +68,7 @@ def rule_of(label: str) -> str:
         (2, "map-8000-steps.jsonl", 0.05, None),
         (3, "map-8000-steps.jsonl", 0.1, None),
         (4, "frontier-10-percent.jsonl", 0.1, None),
-        (9, "frontier.jsonl", 0.1, "Xeon, AMX"),
+        (10, "frontier.jsonl", 0.1, "Xeon, AMX"),
     ],
 )
 def test_choices_beside_random(number: int, file: str, fraction: float, processor: str | None) -> None:
@@ -123,6 +125,21 @@ def test_scores_of_theta_p_are_worth_their_cost_at_1_percent() -> None:
     assert all(each is not None and each[0] + each[1] < 0 for share, each in measured.items() if share > 0.01)
 
 
+def test_several_networks_score_no_better_than_one() -> None:
+    found = accuracies((ROOT / "benchmarks/results/scorers.jsonl").read_text().splitlines())
+    text, gains = " ".join(PAGE.split()), {}
+    for share, rule, epochs in itertools.product((0.01, 0.1), ("dual", "ccs el2n"), (3, 10)):
+        one, several = (500, share, rule, 10), (500, share, f"{rule}, 3 scorers", epochs)
+        gains[share, rule, epochs] = paired(found[one], found[several])
+    assert all(each and each[2] == 5 for each in gains.values())
+    measurable = {cell: each for cell, each in gains.items() if each and abs(each[0]) > each[1]}
+    assert sorted(measurable) == [(0.01, "dual", 3), (0.1, "dual", 3)]
+    for (share, *_), (mean, half, _) in measurable.items():
+        assert f"**{mean:.1f} ± {half:.1f}** points at {100 * share:.0f} %" in text or (
+            f"and **{mean:.1f} ± {half:.1f}** at {100 * share:.0f} %" in text
+        )
+
+
 def test_more_steps_hardly_help_a_random_twentieth() -> None:
     shorter, longer = (records("map-8000-steps.jsonl", rule="random", fraction=0.05, steps=n) for n in (8000, 15030))
     ccs = records("map-2000-steps.jsonl", rule="ccs el2n", fraction=0.05, steps=2000)
@@ -146,7 +163,7 @@ def test_scorers_beside_each_other() -> None:
 
 
 def test_dyn_unc_beside_ccs_along_narrower_networks() -> None:
-    _, *rows = tables()[8]
+    _, *rows = tables()[9]
     wanted = {"file": "frontier.jsonl", "fraction": 0.1, "steps": 2000, "processor": "Xeon, AMX"}
     random = records(rule="random", **wanted)
     assert f"random reaches {fmean(random.values()):.1f} % there" in " ".join(PAGE.split())
@@ -161,7 +178,7 @@ def test_at_full_width() -> None:
     wanted = {"file": "map-full-width.jsonl", "processor": "H200", "fraction": 0.1}
     random = records(rule="random", steps=2000, **wanted)
     whole, half = ({"proxy": None}, {"proxy": {"width": 32, "image_size": None}})
-    _, *rows = tables()[10]
+    _, *rows = tables()[11]
     longer: dict[int, float] = {}
     for label, steps, *cells in reversed(rows):
         rule = rule_of(label)

@@ -37,6 +37,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
             "map-equal-batches.jsonl map-8000-steps.jsonl",
             'FILES --random-steps 8000 --steps 500 --rules dual "ccs el2n" dyn_unc',
         ),
+        ("cost", "map_table", "", "scorers.jsonl"),
         ("training", "draws_table", "", "draws-500-steps.jsonl"),
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("training", "draws_table", "", "draws-top-share.jsonl"),

@@ -188,7 +188,8 @@ class Score(Section):
     proxy: Proxy | None = None
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
-    """Number of models with `model: classic` or `trajectory`."""
+    """Number of models with `model: classic` or `trajectory`. For `trajectory` the default is 1: three gained nothing
+    over one."""
     disjoint: bool = False
     """With `model: trajectory`: divide the candidates among the `runs` models. Each trains on its own part alone, from
     the same initial weights, and records that part. All models together then cost as much as one, and worker pods
@@ -202,6 +203,12 @@ class Score(Section):
     all. With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the artifact gives the error."""
     stored_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of stored features, and of logits if all classes are kept."""
+
+    @model_validator(mode="after")
+    def _one_trajectory(self) -> Self:
+        if self.model == "trajectory" and "runs" not in self.model_fields_set:
+            self.__dict__["runs"] = 1  # stays unset: another `model` has its own default
+        return self
 
     @property
     def has_own_models(self) -> bool:
