@@ -62,6 +62,6 @@ def all_statements(checks: Sequence[ScoreCheck]) -> list[str]:
     if weak := [check.label for check in checks if check.weak]:
         found.append(
             f"Warning: the reliability of {' and '.join(weak)} is below {WEAK:g}: the order of the samples is mostly "
-            "chance. Train the scorer for more epochs, or train more of them (score.epochs, score.runs)."
+            "chance. Train the scorer for more epochs (score.epochs)."
         )
     return found
