@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import torch
+from torch import Tensor
 
 from lipt.adapters.store import StoreError
+from lipt.data.augmentation import no_augmentation
+from lipt.data.images import ResidentImages
 from lipt.errors import RunError, TransientError
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
@@ -20,6 +23,9 @@ from lipt.runtime.context import Context
 from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.stage import Stage
 from lipt.stages.initialise import initialise
+from lipt.training.distributed import Ranks
+from lipt.training.loop import Recipe, Trainer, train
+from tests.unit.training.helpers import Smooth, blocks
 
 
 def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
@@ -72,6 +78,69 @@ def ended_alone(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
         os._exit(7)
     time.sleep(600)
     return {}
+
+
+def in_training(_ctx: Context, processes: ProcessGroup, *, hang: str) -> dict[str, Any]:
+    """A training of two epochs, in the second of which the second process hangs."""
+    own = processes.ranks.rank == 1
+    _train_and_hang(processes.ranks, hang if own else "")
+    return {}
+
+
+def slow_first(_ctx: Context, processes: ProcessGroup, *, seconds: float) -> dict[str, Any]:
+    """A training in which the first process works by itself, after an epoch and at the end; the other one waits."""
+    ranks = processes.ranks
+
+    def work(_trainer: Trainer) -> None:
+        time.sleep(seconds if ranks.rank == 0 else 0)
+
+    trainer = _trainer(ranks)
+    train(trainer, lambda _trainer: (blocks(), None), after_epoch=work)
+    ranks.broadcast(b"the end")
+    return {"epochs": trainer.progress.epoch}
+
+
+def hanging(ctx: Context, *, index: int) -> Stage:
+    """Part 1 hangs while it trains a model, as soon as part 0 is there."""
+
+    def hang() -> None:
+        while hanging(ctx, index=0).find() is None:
+            time.sleep(0.05)
+        _train_and_hang(Ranks(), "reading")
+
+    return _part(ctx, index, hang)
+
+
+class _Stuck(ResidentImages):
+    """Images that cannot be read beyond the first batch."""
+
+    def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
+        yield next(super().batches(rows_K, sizes, seed))
+        time.sleep(600)
+
+
+def _trainer(ranks: Ranks) -> Trainer:
+    recipe = Recipe(epochs=2, batch_size=32, lr=0.02, schedule="constant", augment=no_augmentation)
+    return Trainer(Smooth(4), recipe, seed=0, device=torch.device("cpu"), ranks=ranks)
+
+
+def _train_and_hang(ranks: Ranks, hang: str) -> None:
+    """Train; in the second epoch, hang where `hang` says: never if it is empty."""
+    trainer, images = _trainer(ranks), blocks()
+
+    def images_of(trainer: Trainer) -> tuple[ResidentImages, None]:
+        second = trainer.progress.epoch == 1
+        if second and hang == "computing":
+            trainer.model.register_forward_pre_hook(lambda _module, _given: time.sleep(600))
+        if second and hang == "the last gradient":
+            next(trainer.model.parameters()).register_hook(lambda _gradient: time.sleep(600))
+        if second and hang == "stopped":
+            trainer.advance = lambda done, _total: os.kill(os.getpid(), signal.SIGSTOP) if done == 192 else None
+        stuck = _Stuck(images_NCHW=images.images_NCHW, labels_N=images.labels_N)
+        return (stuck if second and hang == "reading" else images), None
+
+    train(trainer, images_of)
+    ranks.broadcast(b"the end")
 
 
 def misshapen(ctx: Context, *, index: int) -> Stage:

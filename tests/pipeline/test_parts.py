@@ -6,6 +6,7 @@ import errno
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.runtime.processes import parts
 from lipt.runtime.processes.lost import is_lost_part
+from lipt.runtime.processes.parent import launch
 from lipt.stages.initialise import initialise
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
@@ -143,6 +145,16 @@ def test_a_killed_process_loses_the_part_that_it_was_at(tmp_path: Path) -> None:
     assert not ctx.reporter.running
     tries = [key.partition("/")[2].partition("-")[0] for key in ctx.workspace.store.list("tries/")]
     assert (tries.count("0"), tries.count("1")) == (1, 1)
+
+
+def test_a_process_that_hangs_in_a_training_loses_only_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "launch", partial(launch, stalled_s=6))
+    ctx = tiny_context(tmp_path, {"processes": 2})
+    made, lost = parts.make_parts(ctx, rank_work.hanging, dict.fromkeys(range(4), ()))
+    assert (list(made), list(lost)) == ([0, 2, 3], [1])
+    assert lost[1].message == "hanging, 4 parts: process 1 of 2 hung: no step of the training for 0.1 minutes"
 
 
 def test_a_bug_in_another_process_is_raised_with_its_traceback(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from lipt import liveness
 from lipt.adapters.store import StoreError
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
@@ -23,7 +25,10 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS
 from lipt.runtime.processes import parent
+from lipt.runtime.processes.child import RESULT
+from lipt.runtime.processes.failures import KilledError
 from lipt.runtime.processes.parent import count_processes, launch
+from lipt.runtime.processes.standstill import Standstill
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import DYNAMICS, initialise
 from lipt.stages.select import select
@@ -128,6 +133,8 @@ torch.set_num_threads(2)
 from lipt.cli import main
 main(["stage", "train", sys.argv[1], "--in", "dataset=" + sys.argv[2], "--in", "subset=" + sys.argv[3]])
 """
+#: Seconds after which a process hangs, in place of an hour.
+_STALLED_S = 6.0
 _LONG = TRAIN | {"epochs": 20}
 
 
@@ -253,6 +260,58 @@ def test_what_one_process_fails_with_is_the_one_error(
     assert "Traceback" not in printed.err
     trace = caught.value.trace if isinstance(caught.value, UnexpectedError) else ""
     assert trace.count("ZeroDivisionError: by zero") == work.startswith("mistaken")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize(
+    ("hang", "named"),
+    [
+        ("reading", "process 1 of 2"),
+        ("computing", "process 1 of 2"),
+        ("stopped", "process 1 of 2"),
+        ("the last gradient", "one of the processes 0 and 1 of 2"),  # both wait in the same place
+    ],
+)
+def test_a_process_that_hangs_in_an_epoch_is_named_and_ended(
+    hang: str, named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The process group itself would wait for days."""
+    before, since = _descendants(os.getpid()), time.monotonic()
+    with pytest.raises(KilledError) as caught:
+        launch(tiny_context(tmp_path), "train", rank_work.in_training, 2, {"hang": hang}, stalled_s=_STALLED_S)
+    assert caught.value.message == f"train: {named} hung: no step of the training for 0.1 minutes"
+    assert caught.value.remedy.startswith("see whether its store, disk and GPU answer")
+    assert time.monotonic() - since > _STALLED_S
+    assert _gone([pid for pid in _descendants(os.getpid()) if pid not in before], within_s=1)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_process_may_work_by_itself_while_the_others_wait(tmp_path: Path) -> None:
+    """They wait in the next epoch, and at the end: to select or to write a checkpoint may take hours."""
+    given = {"seconds": _STALLED_S + 3}
+    assert launch(tiny_context(tmp_path), "train", rank_work.slow_first, 2, given, stalled_s=_STALLED_S) == {
+        "epochs": 2
+    }
+
+
+@pytest.mark.parametrize("pod", [True, False])
+def test_the_probe_of_a_pod_looks_at_its_processes(pod: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It kills the whole pod: then all start again, as Kubernetes repeats no pod that ends with code 1."""
+    limits: list[float] = []
+
+    def start(folder: Path, *_given: Any) -> None:
+        (folder / RESULT).write_text("{}")
+
+    def watch(_folder: Path, _processes: int, *, after_s: float) -> Standstill:
+        limits.append(after_s)
+        return Standstill(tmp_path, 2, after_s=after_s)
+
+    if pod:
+        monkeypatch.setenv(liveness.VARIABLE, str(tmp_path / "progress"))
+    monkeypatch.setattr(parent, "_torchrun", start)
+    monkeypatch.setattr(parent, "Standstill", watch)
+    launch(tiny_context(tmp_path / "workspace"), "train", rank_work.unreachable, 2, {})
+    assert limits == [math.inf if pod else 3600]
 
 
 def test_a_child_that_is_interrupted_while_it_loads_torch_prints_nothing(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import torch
@@ -22,8 +23,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from lipt.errors import UsageError
+from lipt.training.pulse import Phase, phase, step
 
-# Long, because the others wait while the first process selects or writes. If a process fails, the launcher ends all.
+# Long, because the others wait while the first process selects or writes. If a process fails, the launcher ends all. If
+# one hangs in an epoch, the parent ends it (`lipt.runtime.processes.standstill`).
 _TIMEOUT = timedelta(days=7)
 
 
@@ -73,11 +76,11 @@ class Ranks:
         # find_unused_parameters: a user's model may have some. It also keeps the layout of the gradient buckets, which
         # otherwise changes after the first step, so that a resumed run would round differently.
         # Its import of torch's compiler costs 5 s of CPU time, but it sends gradients during the backward pass.
+        # torch 2.15 renamed an argument, and warns of its old name.
+        new, old = "forward_sync_buffers", "broadcast_buffers"
+        buffers = {new if new in signature(DistributedDataParallel).parameters else old: _has_other_buffers(model)}
         network: nn.Module = DistributedDataParallel(
-            model,
-            find_unused_parameters=True,
-            gradient_as_bucket_view=True,
-            broadcast_buffers=_has_other_buffers(model),
+            model, find_unused_parameters=True, gradient_as_bucket_view=True, **buffers
         )
         return network
 
@@ -85,7 +88,8 @@ class Ranks:
         """The sum over all processes, on the tensor's device."""
         if self.count > 1:
             tensor = tensor.clone()
-            dist.all_reduce(tensor)
+            with phase(Phase.TOGETHER):
+                dist.all_reduce(tensor)
         return tensor
 
     def broadcast(self, data: bytes, *, source: int = 0) -> bytes:
@@ -93,12 +97,13 @@ class Ranks:
         if self.count == 1:
             return data
         length = torch.tensor(len(data))
-        dist.broadcast(length, source)
-        content = torch.empty(int(length), dtype=torch.uint8)
-        if self.rank == source and data:
-            content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        if len(content):
-            dist.broadcast(content, source)
+        with phase(Phase.TOGETHER):
+            dist.broadcast(length, source)
+            content = torch.empty(int(length), dtype=torch.uint8)
+            if self.rank == source and data:
+                content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if len(content):
+                dist.broadcast(content, source)
         return content.numpy().tobytes()
 
     def gather(self, data: bytes) -> list[bytes]:
@@ -176,6 +181,7 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         own[0] = x.mean(dims, dtype=torch.float32)
         own[1] = (x - own[0].view(_per_channel(x))).square_().mean(dims)  # torch.var_mean is four times slower
         own[2] = x.numel() / x.shape[1]
+    step()
     stats = own.new_empty(dist.get_world_size() * len(own), x.shape[1])
     dist.all_gather_into_tensor(stats, own)
     means, variances, counts = stats.view(-1, *own.shape).unbind(1)
@@ -211,6 +217,7 @@ class _Normalise(torch.autograd.Function):
         x_hat = (x - mean_C.view(per_channel)).mul_(inverse_C.view(per_channel))
         own = torch.stack([dy.sum(dims), (dy * x_hat).sum(dims)])
         sums = own.clone()
+        step()
         dist.all_reduce(sums)
         mean_dy, mean_dy_x_hat = (sums / count).unbind(0)
         scale = inverse_C if weight is None else inverse_C * weight

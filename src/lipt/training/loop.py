@@ -30,6 +30,8 @@ from lipt.training.dynamics import Dynamics, observe
 from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
+from lipt.training.pulse import Phase, phase
+from lipt.training.pulse import step as note_step
 from lipt.training.raptr import RaptrSchedule, Subnetworks
 from lipt.training.tensor_files import State, below, state_of
 
@@ -159,6 +161,7 @@ class Trainer:
         decoded = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
         batches = zip(own.split(own_sizes), parts, decoded, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
+            note_step()
             views = self.recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
             share = (drawn.before + step) / drawn.total
             with self.subnetworks.drawn(epoch, step, share) as skipped:
@@ -216,6 +219,7 @@ class Trainer:
         # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
         # gradient of the mean loss over the whole batch.
         loss = losses_P.sum() / size * self.ranks.count
+        note_step()
         loss.backward()
         self.optimizer.step(lr)
         logits_PC = logits_PC.detach()
@@ -260,9 +264,10 @@ def train(
     after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
     """Run the remaining epochs of `trainer`."""
+    now = Phase.TOGETHER if trainer.ranks.count > 1 else Phase.ALONE
     while trainer.done < 1:
         images, weights_N = epoch_data(trainer)
         # Layers such as Dropout draw from the global generator.
-        with global_seed(trainer.seed, "network", trainer.progress.epoch, trainer.ranks.rank):
+        with phase(now), global_seed(trainer.seed, "network", trainer.progress.epoch, trainer.ranks.rank):
             trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
         after_epoch(trainer)

@@ -31,7 +31,9 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.checkpoint import total_cost
 from lipt.runtime.context import Context
 from lipt.runtime.processes.lost import is_disconnect, is_lost_part
+from lipt.runtime.processes.standstill import pulse_path
 from lipt.training.distributed import Ranks, process_group
+from lipt.training.pulse import show_pulse
 
 REQUEST, EVENTS, RESULT = "request.json", "events-*.jsonl", "result.json"
 POLL_S = 0.5
@@ -126,7 +128,9 @@ def run_rank() -> None:
         request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
         torch.set_num_threads(request["threads"])
+        show_pulse(pulse_path(folder, local_rank))
         ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
+        ctx.codes.update(request["codes"])
         with process_group(ctx.device, local_rank=local_rank) as ranks:
             group = ProcessGroup(ranks=ranks, local_rank=local_rank, local_count=local_count, folder=folder)
             result = resolve_name(request["work"])(ctx, group, **request["options"])

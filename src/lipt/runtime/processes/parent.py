@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -26,7 +27,7 @@ import torch
 from lipt.errors import UsageError
 from lipt.files import write_whole
 from lipt.ledger import Cost
-from lipt.liveness import note_progress
+from lipt.liveness import STALLED_S, is_probed, note_progress
 from lipt.progress import Reporter
 from lipt.runtime.artifact import PODS_RESULT, File
 from lipt.runtime.attempt import Attempt
@@ -46,6 +47,7 @@ from lipt.runtime.processes.child import (
 from lipt.runtime.processes.failures import Failures, first_error
 from lipt.runtime.processes.lost import is_disconnect
 from lipt.runtime.processes.peers import Peers
+from lipt.runtime.processes.standstill import Standstill
 
 
 def run_together(
@@ -139,6 +141,8 @@ def launch(
     processes: int,
     options: dict[str, Any],
     peers: Peers | None = None,
+    *,
+    stalled_s: float = STALLED_S,
 ) -> Any:
     """Run `work(ctx, processes, **options)` on several processes and return the result of the first.
 
@@ -147,9 +151,11 @@ def launch(
         work: a function of a module, with a JSON-able result.
         options: JSON-able.
         peers: the pods of a training on several nodes. Each starts `processes` processes. The first gets the result.
+        stalled_s: see `Standstill`. Pods with a probe are left to it: then all start again.
 
     Raises:
         TransientError: another pod was lost.
+        KilledError: a process was killed, or it hung in an epoch and was ended.
         LiptError: the error of the process that failed first; all others are stopped.
     """
     if ctx.device.type == "cuda":
@@ -158,6 +164,7 @@ def launch(
         folder = Path(name)
         request = {
             "config": ctx.config.model_dump(mode="json"),
+            "codes": {ctx.config.model.name: ctx.code},
             "work": name_of(work),
             "options": options,
             "threads": max(1, torch.get_num_threads() // processes),
@@ -172,11 +179,14 @@ def launch(
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
             f"from {run_rank.__module__} import run_rank; run_rank()"
         )
-        with _relayed(folder, ctx.reporter), peers.guard() if peers else nullcontext():
+        standstill = Standstill(folder, processes, after_s=math.inf if peers or is_probed() else stalled_s)
+        with _relayed(folder, ctx.reporter, standstill), peers.guard() if peers else nullcontext():
             died = _torchrun(folder, program, processes, peers)
         if died is None:
             return None if peers and peers.index else json.loads((folder / RESULT).read_text(encoding="utf-8"))
         if isinstance(died, dict):
+            if standstill.last:
+                raise standstill.error(label)
             raise first_error(died, processes, label, peers)
         if peers and peers.lost:
             raise peers.error()
@@ -237,8 +247,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
-    """Pass the children's reports on to the reporter."""
+def _relayed(folder: Path, reporter: Reporter, standstill: Standstill) -> Iterator[None]:
+    """Pass the children's reports on to the reporter, and end a child that hangs."""
     over = threading.Event()
 
     def watch() -> None:
@@ -246,6 +256,7 @@ def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
         last = False
         while not last:
             last = over.wait(POLL_S)
+            standstill.look(POLL_S)
             for path in sorted(folder.glob(EVENTS)):
                 with path.open("rb") as file:
                     file.seek(read.get(path, 0))
