@@ -13,7 +13,7 @@ import pytest
 
 from lipt.config import override
 from lipt.data.chunks import Dataset
-from lipt.errors import IntegrityError, RunError
+from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.dag import has_swarm, merge_jigsaws, prepare, run
@@ -163,7 +163,7 @@ def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:
 
 def test_too_few_images_for_the_swarm_fails_before_training(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path, {"dispatch": {"jigsaws": 100, "batches": 4}})
-    with pytest.raises(RunError, match=r"need 12,800 candidates, the data set has 1,294"):
+    with pytest.raises(UsageError, match=r"need 12,800 candidates, the data set has 1,294"):
         run(ctx)
     assert not (tmp_path / "initialise").exists()
 

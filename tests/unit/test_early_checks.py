@@ -51,7 +51,7 @@ def test_doctor_says_what_auto_takes(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_smaller_batch_that_fits_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="need 3,000 candidates, the data set has 1,294") as found:
+    with pytest.raises(UsageError, match="need 3,000 candidates, the data set has 1,294") as found:
         check_run(tiny_context(tmp_path, {"dispatch": {"batch_size": 1000}}))
     assert found.value.remedy == "--set dispatch.batch_size=431 fits; or lower dispatch.jigsaws or dispatch.batches"
     check_run(tiny_context(tmp_path, {"dispatch": {"batch_size": 431}}))

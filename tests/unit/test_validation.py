@@ -16,7 +16,7 @@ from PIL import Image
 from lipt.cli import main
 from lipt.config import override, parse_config
 from lipt.data.sources import open_source
-from lipt.errors import LiptError, RunError, UsageError
+from lipt.errors import LiptError, UsageError
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.model import check_model
 from lipt.flow.checks.validation import _rounded_up, check_comparison, check_from_afar, check_run, problems
@@ -46,7 +46,12 @@ WRONG = [
     ("model.name=resnet81", UsageError, "no model 'resnet81'"),
     ("model.classifier=fc", UsageError, "'fc' is not a linear layer"),
     ("model={name: torchvision.resnet18, width: 3}", UsageError, "has a fixed width"),
-    ("dispatch.jigsaws=1000", RunError, "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294"),
+    (
+        "dispatch.jigsaws=1000",
+        UsageError,
+        "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294 (1,797 images less 359 for the test "
+        "and 144 for validation)",
+    ),
     ("data.crop_padding=8", UsageError, "data.crop_padding (8) is not below the 8 pixels of an image"),
     ("data={image_size: 16, crop_padding: 16}", UsageError, "is not below the 16 pixels of an image"),
     (
@@ -54,7 +59,7 @@ WRONG = [
         UsageError,
         "data.crop_padding (7) is not below the 6 pixels of an image",
     ),
-    ("data.validation_fraction=0.0001", RunError, "cannot be set aside for validation"),
+    ("data.validation_fraction=0.0001", UsageError, "cannot be set aside for validation"),
     ("select.fraction=0.001", UsageError, "0.001 of 1,294 candidates are 1 image for 10 classes"),
     ("select.fraction=1e-9", UsageError, "1e-09 of 1,294 candidates are 0 images for 10 classes"),
     ("train.epoch_fraction=0.0001", UsageError, "train.epoch_fraction: 0.0001 of 1,294 candidates are 0 images"),
@@ -62,8 +67,8 @@ WRONG = [
     ("initialise={batch_size: 1000, raptr: {}}", UsageError, "initialise.raptr.keep: 4 stages need as many steps"),
     (
         "score={model: trajectory, runs: 41, epochs: 2, disjoint: true}",
-        RunError,
-        "41 models with a batch of 32 candidates each need 1,312 candidates, the data set has 1,294",
+        UsageError,
+        "41 models with a batch of 32 candidates each need 1,312 candidates, the data set has 1,294 (1,797 images less",
     ),
     ("train.batch_size=1", UsageError, "train.batch_size is 1: resnet18 cannot train on a single image of 8x8 pixels"),
     ("initialise.batch_size=1", UsageError, "initialise.batch_size is 1: resnet18 cannot train on a single image"),
@@ -191,6 +196,21 @@ def test_several_mistakes_are_one_error(tmp_path: Path) -> None:
         check_run(ctx)
     assert str(caught.value).startswith("several problems:\n  - model.name: ")
     assert len(caught.value.message.splitlines()) == 1
+
+
+def test_data_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None:
+    wrong = {"model": {"name": "resnet81"}, "select": {"algorithm": "gardmatch"}}
+    missing = tiny_context(tmp_path, wrong | {"data": {"source": f"{tmp_path}/nowhere"}})
+    for check in (check_run, check_comparison):
+        with pytest.raises(UsageError) as caught:
+            check(missing)
+        told = [each.message for each in caught.value.problems]
+        assert told[0] == f"{tmp_path}/nowhere: no such folder"
+        assert told[1:] == ["model.name: no model 'resnet81'", "unknown selection algorithm 'gardmatch'"]
+    with pytest.raises(UsageError) as caught:
+        check_run(tiny_context(tmp_path, wrong | {"data": {"format": "imagefoldr"}}))
+    told = [each.message for each in caught.value.problems]
+    assert [text.partition(":")[0] for text in told] == ["data.format", "model.name", told[2]]
 
 
 def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) -> None:

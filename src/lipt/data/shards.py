@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lipt.errors import RunError
+from lipt.errors import UsageError
 from lipt.rng import generator, permutation
 
 Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -20,7 +20,7 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
     """Positions of validation images and candidates, both int64. The seed decides where the validation window starts.
 
     Raises:
-        RunError: one of the two would be empty.
+        UsageError: one of the two would be empty.
     """
     num_validation = count_validation(n, validation_fraction)
     start = int(torch.randint(n, (), generator=generator(seed, "split")))
@@ -56,11 +56,11 @@ def count_validation(n: int, validation_fraction: float) -> int:
     """The number of validation images among n training images.
 
     Raises:
-        RunError: no image would be left for validation, or none for training.
+        UsageError: no image would be left for validation, or none for training.
     """
     num_validation = round(validation_fraction * n)
     if not 0 < num_validation < n:
-        raise RunError(
+        raise UsageError(
             f"{validation_fraction:.1%} of {n} training images cannot be set aside for validation",
             "change data.validation_fraction: both parts need at least one image",
         )
@@ -71,7 +71,7 @@ def shards(candidates: Positions, *, count: int, size: int, stratified: bool, se
     """`count` disjoint shards of `size` positions: windows of the stratified order, or plain random draws.
 
     Raises:
-        RunError: fewer than count * size candidates.
+        UsageError: fewer than count * size candidates.
     """
     check_shards(len(candidates), count=count, size=size)
     if stratified:
@@ -84,10 +84,10 @@ def shards(candidates: Positions, *, count: int, size: int, stratified: bool, se
 def check_shards(candidates: int, *, count: int, size: int) -> None:
     """
     Raises:
-        RunError: there are fewer than count * size candidates.
+        UsageError: there are fewer than count * size candidates.
     """
     if candidates < count * size:
-        raise RunError(
+        raise UsageError(
             f"{count} jigsaws of {size} images need {count * size:,} candidates, the data set has {candidates:,}",
             "lower dispatch.jigsaws, dispatch.batches or dispatch.batch_size",
         )

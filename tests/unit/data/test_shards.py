@@ -7,7 +7,7 @@ import pytest
 
 from lipt.data.chunks import stratified_order
 from lipt.data.shards import shards, split, with_each_class
-from lipt.errors import RunError
+from lipt.errors import UsageError
 
 
 def test_split_is_a_partition_that_the_seed_moves() -> None:
@@ -74,10 +74,10 @@ def test_stratified_shards_hold_every_class_in_proportion() -> None:
 
 
 def test_too_few_candidates_is_one_error_with_the_numbers() -> None:
-    with pytest.raises(RunError, match=r"10 jigsaws of 100 images need 1,000 candidates, the data set has 900"):
+    with pytest.raises(UsageError, match=r"10 jigsaws of 100 images need 1,000 candidates, the data set has 900"):
         shards(np.arange(900), count=10, size=100, stratified=True, seed=0)
 
 
 def test_no_validation_images_is_an_error() -> None:
-    with pytest.raises(RunError, match="cannot be set aside for validation"):
+    with pytest.raises(UsageError, match="cannot be set aside for validation"):
         split(4, 0.1, seed=0)

@@ -21,6 +21,8 @@ class Facts:
 
     train: int
     """Number of images, validation images included."""
+    test: int = 0
+    """Images that ingestion sets aside for the test: `train` is without them."""
     classes: int
     size: tuple[int, int] | None = None
     """Height and width in pixels; None if unknown."""
@@ -48,17 +50,29 @@ class Facts:
         if found is None:
             found = listing() if listing else Listing.of(open_source(data.source, data.format))
         per_class = _train(data, found)
+        train = sum(per_class.values())
         return cls(
-            train=sum(per_class.values()), classes=len(found.classes), size=side or found.size, per_class=per_class
+            train=train,
+            test=sum(found.counts["train"]) - train,
+            classes=len(found.classes),
+            size=side or found.size,
+            per_class=per_class,
         )
 
     def candidates(self, data: Data) -> int:
         """Number of training images that are not held out for validation.
 
         Raises:
-            RunError: one of the two sets is empty.
+            UsageError: one of the two sets is empty.
         """
         return self.train - count_validation(self.train, data.validation_fraction)
+
+    def without(self, data: Data) -> str:
+        """Behind the number of candidates: which other images there are."""
+        test = f"{self.test:,} for the test and " if self.test else ""
+        held_out = self.train - self.candidates(data)
+        images = "images" if self.test else "training images"
+        return f" ({self.train + self.test:,} {images} less {test}{held_out:,} for validation)"
 
     def class_without_images(self, config: Config) -> tuple[str, float] | None:
         """The smallest class if a balanced selection keeps no image of it, and a share that keeps one.

@@ -52,6 +52,8 @@ def check_comparison(ctx: Context) -> list[Variant]:
         UsageError: `compare.variants` has an unknown name, or `lipt` is missing.
         LiptError: names all problems of the configuration and of the variants in `compare.variants`.
     """
+    if _error_of(lambda: variants(ctx.config)):  # they depend on the algorithm, which is wrong
+        _check(ctx)  # tells it with all other problems
     known, repeated = variants(ctx.config), left_out(ctx.config)
     names = ctx.config.compare.variants or [*known, *repeated]
     for name in (name for name in names if name in repeated):  # also if named: a sweep has the same rows at all points
@@ -111,8 +113,9 @@ def raise_all(problems: Iterable[LiptError]) -> None:
 
 def _settings_problems(config: Config) -> Iterator[LiptError]:
     """Problems that do not depend on the data: the algorithm, its options and needs."""
+    if (error := _error_of(lambda: check_format(config.data.format))) is not None:
+        yield error
     for check in (
-        lambda: check_format(config.data.format),
         lambda: check_trajectory(config),
         lambda: check_race(config),
         lambda: try_selections(config),
@@ -154,9 +157,9 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
         )
     scoring, batch_size = config.score, config.initialise.batch_size
     if scoring.disjoint and candidates < scoring.runs * batch_size:
-        yield RunError(
+        yield UsageError(
             f"score.disjoint: {scoring.runs} models with a batch of {batch_size} candidates each need "
-            f"{scoring.runs * batch_size:,} candidates, the data set has {candidates:,}",
+            f"{scoring.runs * batch_size:,} candidates, the data set has {candidates:,}{facts.without(config.data)}",
             "lower score.runs or initialise.batch_size",
         )
     dispatch = config.dispatch
@@ -165,7 +168,7 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
         if problem := _error_of(lambda: check_shards(candidates, count=dispatch.jigsaws, size=size)):
             fits = candidates // (dispatch.jigsaws * dispatch.batches)
             remedy = f"--set dispatch.batch_size={fits} fits; or lower dispatch.jigsaws or dispatch.batches"
-            yield RunError(problem.message, remedy) if fits > 1 else problem
+            yield UsageError(f"{problem.message}{facts.without(config.data)}", remedy if fits > 1 else problem.remedy)
     yield from _share_problems(config, candidates, facts.classes)
     yield from _reselection_problems(config, candidates)
     yield from schedule_problems(config, candidates)
@@ -213,17 +216,31 @@ def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
 
 
 def _check(ctx: Context) -> Facts:
-    config = ctx.config
+    """Check the data, and whatever does not depend on them also if they cannot be read."""
+    config, found = ctx.config, list[Facts]()
     check_metrics()
-    facts, settings = Facts.of(config.data, partial(listing, ctx)), config.model
-    is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
-    is_default &= not (config.train.raptr or config.initialise.raptr) and not any(lonely_images(config, facts))
-    # With default settings only the name can be wrong. Building the model would import torchvision, which takes a
-    # second and which a run that finds all artifacts finished does not need.
-    check = partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)
-    before = [_error_of(lambda: ctx.device), _error_of(check) or _proxy_error(config, facts)]
+    unreadable = _error_of(lambda: found.append(Facts.of(config.data, partial(listing, ctx))))
+    facts = found[0] if found else None
+    before = [
+        unreadable,
+        _error_of(lambda: ctx.device),
+        _error_of(_model_check(config, facts)) or _proxy_error(config, facts),
+    ]
     raise_all([*filter(None, before), *problems(config, facts, pods=_pods(ctx))])
-    return facts
+    return found[0]
+
+
+def _model_check(config: Config, facts: Facts | None) -> Check:
+    """The check of the network; only of its name where nothing else can be wrong.
+
+    Building a network of torchvision takes a second, for its import. A run that finds all artifacts finished does not
+    need it.
+    """
+    settings = config.model
+    is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
+    is_default &= not (config.train.raptr or config.initialise.raptr)
+    is_default &= facts is None or not any(lonely_images(config, facts))
+    return partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)
 
 
 def _pods(ctx: Context) -> int:
