@@ -88,7 +88,9 @@ def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("resident_mb", [0, 4096], ids=["streamed", "resident"])
-def test_two_processes_give_the_theta_star_of_one_and_its_trajectory(resident_mb: float, tmp_path: Path) -> None:
+def test_two_processes_give_the_theta_star_of_one_and_its_trajectory(
+    resident_mb: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     runs, trajectories = [], []
     settings = EXACT | {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}}
     for count in (1, 2):
@@ -100,6 +102,7 @@ def test_two_processes_give_the_theta_star_of_one_and_its_trajectory(resident_mb
     for name, of_one in trajectories[0].items():
         assert of_one.shape == (1294, 3)
         torch.testing.assert_close(trajectories[1][name], of_one, rtol=0.02, atol=0.02)
+    assert "Warning" not in capfd.readouterr().err
 
 
 def equal(one: Trained, two: Trained, *, cuts: int = 100, processes: int = 2) -> None:

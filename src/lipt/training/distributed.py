@@ -78,7 +78,8 @@ class Ranks:
         # Its import of torch's compiler costs 5 s of CPU time, but it sends gradients during the backward pass.
         # torch 2.15 renamed an argument, and warns of its old name.
         new, old = "forward_sync_buffers", "broadcast_buffers"
-        buffers = {new if new in signature(DistributedDataParallel).parameters else old: _has_other_buffers(model)}
+        name = new if new in signature(DistributedDataParallel).parameters else old
+        buffers: dict[str, Any] = {name: _has_other_buffers(model)}
         network: nn.Module = DistributedDataParallel(
             model, find_unused_parameters=True, gradient_as_bucket_view=True, **buffers
         )
