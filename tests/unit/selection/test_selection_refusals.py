@@ -67,8 +67,12 @@ def test_arguments_of_candidates(arguments: Any, message: str) -> None:
     [
         (None, "there are no labels", "without classes, zeros"),
         (np.eye(3)[[0, 2]], "labels must be integers, not torch.float64", "labels.argmax(1)"),
-        (np.eye(3, dtype=int)[[0, 2]], "labels must be int64 (N,), not torch.int64 (2, 3)", "labels.argmax(1)"),
-        ([[0], [2]], "labels must be int64 (N,), not torch.int64 (2, 1)", "labels.flatten()"),
+        (
+            np.eye(3, dtype=int)[[0, 2]],
+            "labels must be one class number per sample, (N,), not (2, 3)",
+            "labels.argmax(1)",
+        ),
+        ([[0], [2]], "labels must be one class number per sample, (N,), not (2, 1)", "labels.flatten()"),
     ],
 )
 def test_labels_of_another_form_are_told_how_to_convert(labels: Any, message: str, remedy: str) -> None:
