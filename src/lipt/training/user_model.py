@@ -83,7 +83,7 @@ def _imported(path: str) -> tuple[Callable[..., Any], str | None]:
         raise UsageError(f"model.name: {path!r} is not of the form package.module:function", "write it in this form")
     if module_name == "__main__":
         raise UsageError(
-            f"model.name: {path} is in the program that runs, which has no file of its own for every process",
+            f"model.name: {path} is a function of the running program, which other processes cannot import",
             "write the function into another file, and name that one",
         )
     try:

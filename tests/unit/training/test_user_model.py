@@ -96,5 +96,5 @@ def test_an_installed_module_is_not_executed_twice() -> None:
 
 
 def test_the_running_program_is_no_module() -> None:
-    with pytest.raises(UsageError, match="__main__:net is in the program that runs"):
+    with pytest.raises(UsageError, match="__main__:net is a function of the running program"):
         build_user_model("__main__:net", 10)
