@@ -14,12 +14,14 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
 from lipt.progress import Reporter
+from lipt.runtime import checkpoint
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.stages.initialise import DYNAMICS
 from lipt.stages.select import read_subset
 from lipt.stages.train import rows_of, train
+from lipt.training import loop
 from lipt.training.draws import LossDraws
 from lipt.training.tensor_files import unpack
 from tests.tiny import digests, tiny_context
@@ -125,11 +127,21 @@ def test_interrupted_after_each_checkpoint_it_ends_bit_identical(
     assert digests(again.workspace) == digests(straight.workspace)
 
 
-@pytest.mark.parametrize(("draw", "where"), [("infobatch", " (13 of 52 steps)"), ("uniform", " of 4")])
+@pytest.mark.parametrize(
+    ("draw", "part", "where"),
+    [
+        ("infobatch", 100, "epoch 1 (13 of 52 steps)"),
+        ("uniform", 100, "epoch 1 of 4"),
+        ("infobatch", 8, "8 steps of epoch 1"),
+        ("uniform", 8, "8 steps of epoch 1 of 4"),
+    ],
+)
 def test_a_resumed_training_names_only_a_total_that_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: str, where: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: str, part: int, where: str
 ) -> None:
     """52 steps are four epochs of 13, and more of them if losses make epochs shorter."""
+    for module in (loop, checkpoint):
+        monkeypatch.setattr(module, "STEPS_PER_PART", part)
     train, said = {"draw": draw, "steps": 52, "checkpoint_s": 0}, StringIO()
     config = tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 0.3}, "train": train}).config
     ctx = Context.of(config, Reporter(said))
@@ -147,7 +159,7 @@ def test_a_resumed_training_names_only_a_total_that_is_known(
     outcome = run(ctx)
     epochs = len(outcome.trained.model.summary["losses"])
     assert epochs > 4 if draw == "infobatch" else epochs == 4
-    assert f"continues after epoch 1{where}, from its checkpoint" in said.getvalue()
+    assert f"continues after {where}, from its checkpoint" in said.getvalue()
 
 
 def test_the_report_names_the_draw(folder: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lipt.config import override
 from lipt.data.images import ImageSet, ResidentImages
 from lipt.flow.compare import run_with_baseline
+from lipt.runtime import checkpoint
 from lipt.runtime.algorithm import contestants
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import open_dataset, split_positions
@@ -23,6 +24,7 @@ from lipt.stages.ingest import ingest
 from lipt.stages.race import race
 from lipt.stages.select import select
 from lipt.stages.train import train
+from lipt.training import loop
 from lipt.training.forward import outputs_of
 from lipt.training.loop import Trainer
 from tests.tiny import tiny_context
@@ -92,7 +94,10 @@ def test_each_epoch_trains_on_what_a_selection_from_all_candidates_gives(
 
 
 def test_a_resumed_training_goes_on_with_its_own_selection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each epoch it is interrupted: also between two selections, and then the last one stays."""
+    """It is interrupted in the middle and at the end of each epoch: also between two selections, and then the last one
+    stays."""
+    for module in (loop, checkpoint):
+        monkeypatch.setattr(module, "STEPS_PER_PART", 3)
 
     def stage(folder: Path) -> Stage:
         changes = {"epochs": 4, "reselect_every": 2, "checkpoint_s": 0}
@@ -109,10 +114,11 @@ def test_a_resumed_training_goes_on_with_its_own_selection(tmp_path: Path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Attempt, "save_checkpoint", saves)
-    for _ in range(3):
+    for _ in range(7):
         with pytest.raises(KeyboardInterrupt):
             interrupted.make()
     resumed = interrupted.make()
+    assert resumed.summary["steps"] == 4 * 5
     assert resumed.summary == straight.summary
     assert resumed.files == straight.files
     assert resumed.summary["reselection_flops"] > 0

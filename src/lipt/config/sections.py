@@ -281,8 +281,10 @@ class Train(Section):
     random_baseline: bool = True
     """Also train on a random subset with the same start, the same two budgets and uniform draws. If the subset itself
     is random, and so are the draws, train on fresh draws from all data (RS2) instead, from random weights."""
-    checkpoint_s: float = Field(30.0, ge=0)
-    """Seconds between checkpoints; does not change the result."""
+    checkpoint_s: float = Field(60.0, ge=0)
+    """Least seconds between two checkpoints. One is possible after each epoch, and within an epoch after every 100
+    steps. They take at most a twentieth of the time, so slow ones are fewer; 0 writes one wherever it is possible. Does
+    not change the result."""
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:

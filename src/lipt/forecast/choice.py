@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from lipt.forecast.merging import merge_images
-from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, RunSizes
+from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, RunSizes, checkpoints
 from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import contestants, own_memory, scoring_needs
@@ -48,7 +48,7 @@ class ChoiceWork(RunSizes):
             member_bytes=self.trainer + held * self.crops,
             gradient_bytes=self.net.state_bytes,
             memory_bytes=self.trainer + held,
-            checkpoints=epochs - 1,
+            checkpoints=checkpoints(epochs, math.ceil(images / settings.batch_size)),
             checkpoint_bytes=2 * self.net.state_bytes + EPOCH_BYTES * epochs * images,
         )
 

@@ -1,5 +1,6 @@
 """Sizes in one run, which follow from the configuration and from the sizes of the data set and of the network."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -14,7 +15,7 @@ from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.network import raptr_schedule
 from lipt.stages.score import output_bytes
-from lipt.training.batches import batch_sizes
+from lipt.training.batches import STEPS_PER_PART, batch_sizes
 from lipt.training.forward import models_at_once
 from lipt.training.raptr import recalibration_images
 
@@ -28,6 +29,11 @@ EPOCH_BYTES = 12
 FORWARD_BATCH = 128
 #: Images per run of a streamed epoch.
 RUN_IMAGES = 256
+
+
+def checkpoints(epochs: int, steps: int) -> int:
+    """The largest number of checkpoints of a training with so many steps in each epoch."""
+    return epochs * math.ceil(steps / STEPS_PER_PART) - 1
 
 
 @dataclass(frozen=True, kw_only=True)

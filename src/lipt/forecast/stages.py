@@ -9,7 +9,7 @@ from statistics import fmean
 
 from lipt.flow.dag import needs_models, trains_models
 from lipt.forecast.choice import ChoiceWork
-from lipt.forecast.run_sizes import FORWARD_BATCH, ROW_MEMORY, RUN_IMAGES
+from lipt.forecast.run_sizes import FORWARD_BATCH, ROW_MEMORY, RUN_IMAGES, checkpoints
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
@@ -129,7 +129,7 @@ class _Run(ChoiceWork):
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
             memory_bytes=self.trainer + held + outputs,
-            checkpoints=epochs - 1,
+            checkpoints=checkpoints(epochs, len(batches)),
             checkpoint_bytes=2 * self.net.state_bytes + 4 * kept * (settings.draw != "uniform"),
         )
 

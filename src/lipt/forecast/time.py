@@ -25,6 +25,7 @@ from lipt.forecast.machine import Fit, Machine, Setup
 from lipt.forecast.work import Work
 from lipt.pipeline import BOXES, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
+from lipt.runtime.checkpoint import MOST_TIME
 
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "network", "memory"]
 
@@ -165,7 +166,8 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, box_s: float
     memory = layout.apart * work.memory_bytes + (layout.members - 1) * work.member_bytes
     written = {kind: work.parts * size for kind, size in work.written.items()}
     if work.checkpoints:
-        every_s = config.train.checkpoint_s
+        least_s = config.train.checkpoint_s and machine.transfer_s(work.checkpoint_bytes, pods) / MOST_TIME
+        every_s = max(config.train.checkpoint_s, least_s)
         saved = min(work.checkpoints, part.busy // every_s if every_s else math.inf)
         written["model"] += work.parts * saved * work.checkpoint_bytes
     # One process of a pod fetches the weights for all of its processes.

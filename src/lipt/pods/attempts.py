@@ -49,8 +49,8 @@ def count_attempt(store: Store, ref: str) -> None:
         raise RunError(
             f"{noted.attempts} attempts in {(now - noted.since) / 3600:.0f} hours have left no new checkpoint",
             "the logs of its pods say how they ended. If they waited for each other, the network lets no pod reach "
-            "another. If their nodes were taken away before the end of an epoch, raise train.nodes, or take nodes that "
-            "stay. Then run again",
+            "another. If their nodes were taken away before the first checkpoint, lower train.checkpoint_s, or take "
+            "nodes that stay. Then run again",
         )
     noted.attempts += 1
     store.write(key, json.dumps(asdict(noted)).encode(), kind="other")

@@ -4,8 +4,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,14 +14,18 @@ from lipt.errors import IntegrityError
 from lipt.ledger import Cost, machines
 from lipt.runtime.artifact import CHECKPOINT
 from lipt.runtime.attempt import Attempt
+from lipt.training.batches import STEPS_PER_PART
 from lipt.training.distributed import Ranks
 from lipt.training.dynamics import Dynamics
 from lipt.training.loop import Trainer, TrainingProgress
+from lipt.training.pulse import Phase, phase
 from lipt.training.tensor_files import below, pack, unpack
 
+#: Part of the time that checkpoints may take: the longer one takes, the fewer are written.
+MOST_TIME = 0.05
 
-@contextmanager
-def resumable(
+
+def resume(
     attempt: Attempt,
     trainer: Trainer,
     *,
@@ -30,38 +33,67 @@ def resumable(
     dynamics: Dynamics | None = None,
     extra: Callable[[], dict[str, torch.Tensor]] = dict,
     restore_extra: Callable[[dict[str, torch.Tensor]], None] = lambda _tensors: None,
-) -> Iterator[Callable[[Trainer], None]]:
-    """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
+) -> "Saves":
+    """Continue `trainer` where an interrupted attempt stopped.
 
     If several processes share the training, the first reads and writes the checkpoints, and sends them to the others.
 
     Args:
-        every_s: least seconds between two checkpoints; 0 saves after every epoch.
+        every_s: least seconds between two checkpoints; 0 saves after every part of an epoch.
         extra: further tensors that must survive, such as the current subset under re-selection.
+
+    Returns:
+        The hooks of `lipt.training.loop.train` that save checkpoints.
     """
     ranks = trainer.ranks
     data = ranks.broadcast((attempt.load_checkpoint() if ranks.rank == 0 else None) or b"")
     if data:
         _restore(data, attempt, trainer, dynamics, restore_extra)
         if ranks.rank == 0:
-            done, recipe = trainer.progress, trainer.recipe
-            steps = "" if _knows_epochs(attempt, trainer) else f" ({done.steps:,} of {recipe.steps:,} steps)"
-            after = f"{_epoch(attempt, trainer, done.epoch)}{steps}"
-            attempt.reporter.note(attempt.label, f"continues after {after}, from its checkpoint")
+            attempt.reporter.note(attempt.label, f"continues {_where(attempt, trainer)}, from its checkpoint")
     if os.environ.get("LOCAL_RANK", "0") == "0":  # in each pod: its progress shows that it does not hang
         follow(attempt, trainer)
-    last, measure = time.monotonic(), measures(attempt, trainer)
+    return Saves(attempt, measures(attempt, trainer), every_s=every_s, dynamics=dynamics, extra=extra)
 
-    def after_epoch(trainer: Trainer) -> None:
-        nonlocal last
-        if ranks.rank == 0:
-            measure(trainer)
-        cost = total_cost(attempt, ranks)
-        if ranks.rank == 0 and trainer.done < 1 and time.monotonic() - last >= every_s:
-            last = time.monotonic()
-            attempt.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
-    yield after_epoch
+class Saves:
+    """The hooks of a training that save its checkpoints. All processes of the training call them."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        measure: Callable[[Trainer], None],
+        *,
+        every_s: float,
+        dynamics: Dynamics | None,
+        extra: Callable[[], dict[str, torch.Tensor]],
+    ) -> None:
+        self._attempt, self._measure, self._dynamics, self._extra = attempt, measure, dynamics, extra
+        self._every_s, self._last, self._took_s = every_s, time.monotonic(), 0.0
+
+    def after_epoch(self, trainer: Trainer) -> None:
+        """Report the figures of the epoch, and save a checkpoint if one is due."""
+        if trainer.ranks.rank == 0:
+            self._measure(trainer)
+        if trainer.done < 1:
+            self._save(trainer)
+
+    def after_part(self, trainer: Trainer) -> None:
+        """Save a checkpoint within an epoch if one is due."""
+        self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        ranks, now = trainer.ranks, time.monotonic()
+        wait_s = max(self._every_s, self._took_s / MOST_TIME) if self._every_s else 0
+        if ranks.broadcast(bytes([now - self._last >= wait_s])) == b"\0":  # the clock of the first process decides
+            return
+        trainer.collect()
+        cost = total_cost(self._attempt, ranks)
+        with phase(Phase.FREE):
+            if ranks.rank == 0:
+                self._attempt.save_checkpoint(_pack(cost, trainer, self._dynamics, self._extra()))
+        self._last = time.monotonic()
+        self._took_s = self._last - now
 
 
 def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:
@@ -90,6 +122,15 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
         attempt.shows(f"images, {_epoch(attempt, seen, progress.epoch + 1)}{loss}")(done, total)
 
     trainer.advance = advance
+
+
+def _where(attempt: Attempt, trainer: Trainer) -> str:
+    """How far the training is."""
+    progress, recipe = trainer.progress, trainer.recipe
+    if progress.part:
+        return f"after {progress.part * STEPS_PER_PART:,} steps of {_epoch(attempt, trainer, progress.epoch + 1)}"
+    steps = "" if _knows_epochs(attempt, trainer) else f" ({progress.steps:,} of {recipe.steps:,} steps)"
+    return f"after {_epoch(attempt, trainer, progress.epoch)}{steps}"
 
 
 def _epoch(attempt: Attempt, trainer: Trainer, epoch: int) -> str:

@@ -10,7 +10,7 @@ from lipt.data.shards import Positions
 from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.budgets import smallest_initial_batch
-from lipt.runtime.checkpoint import resumable
+from lipt.runtime.checkpoint import resume
 from lipt.runtime.dataset import count_candidates, open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, recalibrate_full, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
@@ -76,8 +76,14 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images), recipe.epochs)
-    with resumable(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
-        train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
+    saves = resume(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics)
+    train(
+        trainer,
+        lambda _trainer: (images, None),
+        dynamics=dynamics,
+        after_epoch=saves.after_epoch,
+        after_part=saves.after_part,
+    )
     if processes.ranks.rank == 0:
         shape = image_shape(images)
         forward, both = flops_per_image(model, shape)

@@ -14,7 +14,7 @@ from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import reselection_needs
 from lipt.runtime.budgets import epoch_budget, epochs_of, smallest_batch
-from lipt.runtime.checkpoint import resumable
+from lipt.runtime.checkpoint import resume
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, recalibrate_full, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
@@ -127,10 +127,10 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         feed = _Fixed(ctx)
     feed.start(stored, lambda: images(stored.positions_K))
     changing = draws or feed
-    with resumable(
+    saves = resume(
         attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
-    ) as after_epoch:
-        run_training(trainer, feed, draws=draws, after_epoch=after_epoch)
+    )
+    run_training(trainer, feed, draws=draws, after_epoch=saves.after_epoch, after_part=saves.after_part)
     progress, summary = trainer.progress, Summary()
     if processes.ranks.rank == 0:
         forward, both = flops_per_image(model, image_shape(feed.images))
@@ -232,8 +232,8 @@ class _Reselecting(_Fixed):
         self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
 
     def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
-        epoch = trainer.progress.epoch
-        if epoch and epoch % self.ctx.config.train.reselect_every == 0:
+        epoch, has_begun = trainer.progress.epoch, trainer.progress.part > 0
+        if epoch and not has_begun and epoch % self.ctx.config.train.reselect_every == 0:
             self._select(trainer.model, epoch)
         return super().__call__(trainer)
 

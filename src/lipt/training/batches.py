@@ -12,6 +12,10 @@ from torch import Tensor
 
 from lipt.rng import permutation
 
+#: An epoch has parts of this many steps: a training can stop and go on after each of them. Layers such as Dropout are
+#: seeded at the start of each part, so results depend on this number.
+STEPS_PER_PART = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:

@@ -1,17 +1,19 @@
 """The training loop, the same for theta_*, jigsaws and the main training.
 
 All random draws are functions of (seed, epoch, step), so a checkpoint needs no state of a generator. On a CPU with the
-same number of threads, a resumed run is bit by bit equal to an uninterrupted one.
+same number of threads, a resumed run is bit by bit equal to an uninterrupted one. An epoch has parts of
+`STEPS_PER_PART` steps: a training can stop and go on after each of them.
 
-Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
+Shape legend: N samples of the set, K samples drawn in an epoch, B batch, P this process's part of a batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Literal
 
 import torch
@@ -22,11 +24,12 @@ from lipt.data.augmentation import Augment, normalise
 from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
 from lipt.rng import derive, global_seed
-from lipt.training.batches import Drawn, batch_sizes, epoch_rows, loss_weights
+from lipt.training.batches import STEPS_PER_PART, Drawn, batch_sizes, epoch_rows, loss_weights
 from lipt.training.cuda_graphs import Replayed, Step
 from lipt.training.distributed import Ranks
 from lipt.training.draws import LossDraws
-from lipt.training.dynamics import Dynamics, observe
+from lipt.training.dynamics import Dynamics
+from lipt.training.epoch_sums import EpochSums
 from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
@@ -70,9 +73,11 @@ class TrainingProgress:
     epoch: int = 0
     """Finished epochs."""
     steps: int = 0
-    """Optimiser steps so far."""
+    """Optimiser steps in finished epochs."""
     images: int = 0
-    """Images trained on so far, repetitions included."""
+    """Images trained on in finished epochs, repetitions included."""
+    part: int = 0
+    """Finished parts of the epoch that has begun."""
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -82,6 +87,16 @@ class TrainingProgress:
         """Count a batch that skipped these blocks."""
         for name in blocks:
             self.skipped[name] = self.skipped.get(name, 0) + images
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batches:
+    """What one process trains on."""
+
+    own_P: Tensor
+    """int64, its rows of all batches."""
+    each: Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]
+    """Of each batch its rows, images, labels and loss weights."""
 
 
 class Trainer:
@@ -108,6 +123,8 @@ class Trainer:
         self.seed = seed
         self.device = device
         self.progress = TrainingProgress()
+        self._unfinished: State = {}
+        self._sums: EpochSums
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
         """Called after each batch with (images seen, images of the whole training as far as it is known)."""
         self.optimizer = SGD(model.parameters(), momentum=_MOMENTUM, weight_decay=_WEIGHT_DECAY)
@@ -130,62 +147,86 @@ class Trainer:
         weights_N: Tensor | None = None,
         dynamics: Dynamics | None = None,
         draws: LossDraws | None = None,
+        after_part: Callable[[], None] = lambda: None,
     ) -> None:
-        """Train for one epoch on samples drawn from `images`.
+        """Train on samples drawn from `images`, to the end of the epoch.
 
         Args:
             weights_N: float32 (N,) loss weights; they are scaled to mean 1 over the set.
             dynamics: records what all processes see of each sample in this epoch.
             draws: chooses among the samples that were drawn, and records their losses.
+            after_part: called after each part of the epoch but the last.
 
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
         """
-        epoch, ranks = self.progress.epoch, self.ranks
+        epoch = self.progress.epoch
         drawn = self._draw(images, draws)
-        sizes, weights_N = drawn.sizes, loss_weights(weights_N, drawn.factors_N)
-        parts = [ranks.part(rows_B) for rows_B in drawn.rows_K.split(sizes)]
-        own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(drawn.rows_K.split(sizes), parts, strict=True)])
-        own_sizes = [len(part.rows_P) for part in parts]
-        # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
-        labels = images.labels_N[own].to(self.device).split(own_sizes)
-        weights: Sequence[Tensor | None] = [None] * len(sizes)
-        if weights_N is not None:
-            weights = weights_N[own].to(self.device).split(own_sizes)
+        first = self.progress.part * STEPS_PER_PART
+        batches = self._batches(images, drawn, first, loss_weights(weights_N, drawn.factors_N))
         recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
-        totals_2 = torch.zeros(2, device=self.device)
-        seen: list[Tensor] = []
-        done, augment_seed = 0, derive(self.seed, "augment", epoch)
-        compute: Step = partial(self.replayed, self._compute) if self.replayed else self._compute
-        self.network.train()
-        decoded = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
-        batches = zip(own.split(own_sizes), parts, decoded, labels, weights, strict=True)
-        for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
-            note_step()
-            views = self.recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
-            share = (drawn.before + step) / drawn.total
-            with self.subnetworks.drawn(epoch, step, share) as skipped:
-                sums_2, logits_PC = compute(views, y_P, weights_P, part.size, self.recipe.lr_at(share))
-            self.progress.skip(skipped, part.size)
-            totals_2 += sums_2
-            if recorders:
-                seen.append(observe(logits_PC.float(), y_P))
-            done += part.size
-            self.advance(self.progress.images + done, self.progress.images + drawn.expected)
+        self._sums = EpochSums(
+            self.ranks,
+            batches.own_P,
+            samples=len(images),
+            observes=bool(recorders),
+            before=self._unfinished,
+            device=self.device,
+        )
+        for start in range(first, len(drawn.sizes), STEPS_PER_PART):
+            part = start // STEPS_PER_PART
+            if start > first:
+                self.progress.part = part
+                after_part()
+            # Layers such as Dropout draw from the global generators.
+            with global_seed(self.seed, "network", epoch, self.ranks.rank, *([part] if part else [])):
+                self._run_part(batches, drawn, start)
+        seen = self._sums.so_far()
         if recorders:
-            seen_N3 = torch.zeros(len(images), 3)
-            seen_N3[own] = torch.cat(seen).cpu()
-            seen_K3 = ranks.sum(seen_N3)[drawn.rows_K]  # a row occurs once in an epoch
+            seen_K3 = seen["observed"][drawn.rows_K]  # a row occurs once in an epoch
             for recorder in recorders:
                 recorder.record(epoch, drawn.rows_K, seen_K3)
-        self.progress.steps += len(sizes)
         count = len(drawn.rows_K)
-        loss, accuracy = (total / count for total in ranks.sum(totals_2).tolist())
+        loss, accuracy = (total / count for total in seen["totals"].sum(0).tolist())
         if drawn.factors_N is not None:  # what a uniform draw would show
             factors_K = drawn.factors_N[drawn.rows_K].double()
             loss /= float(factors_K.mean())
             accuracy = float(factors_K[seen_K3[:, 2] > 0].sum() / factors_K.sum())
-        self._finish_epoch(count, loss, accuracy)
+        self._finish_epoch(drawn, loss, accuracy)
+
+    def _batches(self, images: ImageSet, drawn: Drawn, first: int, weights_N: Tensor | None) -> _Batches:
+        """This process's part of each batch from step `first` of the epoch on."""
+        batches = drawn.rows_K.split(drawn.sizes)[first:]
+        parts = [self.ranks.part(rows_B) for rows_B in batches]
+        own_P = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(batches, parts, strict=True)])
+        sizes = [len(part.rows_P) for part in parts]
+        # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
+        labels = images.labels_N[own_P].to(self.device).split(sizes)
+        weights: Sequence[Tensor | None] = [None] * len(sizes)
+        if weights_N is not None:
+            weights = weights_N[own_P].to(self.device).split(sizes)
+        decoded = images.batches(own_P, sizes, derive(self.seed, "crop", self.progress.epoch))
+        return _Batches(own_P=own_P, each=zip(own_P.split(sizes), decoded, labels, weights, strict=True))
+
+    def _run_part(self, batches: _Batches, drawn: Drawn, start: int) -> None:
+        """Train on the batches of one part, which begins with step `start` of the epoch."""
+        epoch, images_before = self.progress.epoch, self.progress.images
+        augment_seed = derive(self.seed, "augment", epoch)
+        compute: Step = partial(self.replayed, self._compute) if self.replayed else self._compute
+        self.network.train()
+        done = sum(drawn.sizes[:start])
+        sizes = drawn.sizes[start : start + STEPS_PER_PART]
+        part = zip(islice(batches.each, STEPS_PER_PART), sizes, strict=True)
+        for step, ((rows_P, batch, labels_P, weights_P), size) in enumerate(part, start):
+            note_step()
+            views = self.recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
+            share = (drawn.before + step) / drawn.total
+            with self.subnetworks.drawn(epoch, step, share) as skipped:
+                sums_2, logits_PC = compute(views, labels_P, weights_P, size, self.recipe.lr_at(share))
+            self.progress.skip(skipped, size)
+            self._sums.add(sums_2, logits_PC, labels_P)
+            done += size
+            self.advance(images_before + done, images_before + drawn.expected)
 
     def _draw(self, images: ImageSet, draws: LossDraws | None) -> Drawn:
         """Draw the images of the next epoch, and cut them into batches."""
@@ -225,20 +266,31 @@ class Trainer:
         logits_PC = logits_PC.detach()
         return torch.stack([losses_P.detach().sum(), (logits_PC.argmax(1) == labels_P).sum()]), logits_PC
 
-    def _finish_epoch(self, count: int, loss: float, accuracy: float) -> None:
+    def _finish_epoch(self, drawn: Drawn, loss: float, accuracy: float) -> None:
         if not math.isfinite(loss):
             raise RunError(
                 f"the training loss is {loss} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
             )
+        self._unfinished = {}
+        self.progress.part = 0
         self.progress.epoch += 1
-        self.progress.images += count
+        self.progress.steps += len(drawn.sizes)
+        self.progress.images += len(drawn.rows_K)
         self.progress.loss.append(loss)
         self.progress.accuracy.append(accuracy)
 
+    def collect(self) -> None:
+        """Gather what all processes have seen in an epoch that has begun, for `tensors`. Each process must call it."""
+        self._unfinished = self._sums.so_far() if self.progress.part else {}
+
     def tensors(self) -> State:
-        """Weights and momentum, for a checkpoint."""
+        """Weights and momentum, and what was seen of an epoch that has begun, for a checkpoint.
+
+        Within an epoch `collect` must be called before.
+        """
         momentum = {f"momentum/{index}": buffer.cpu() for index, buffer in self.optimizer.momentum_buffers.items()}
-        return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum
+        unfinished = {f"unfinished/{name}": tensor for name, tensor in self._unfinished.items()}
+        return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum | unfinished
 
     def restore(self, tensors: State, progress: TrainingProgress) -> None:
         """Continue from a checkpoint of the same model and recipe."""
@@ -248,7 +300,7 @@ class Trainer:
             int(index): torch.empty_like(self.optimizer.parameters[int(index)]).copy_(buffer)
             for index, buffer in below("momentum", tensors).items()
         }
-        self.progress = progress
+        self.progress, self._unfinished = progress, below("unfinished", tensors)
 
 
 #: Returns the images and loss weights (N,) or None of the next epoch; called with the trainer before each epoch.
@@ -262,12 +314,15 @@ def train(
     dynamics: Dynamics | None = None,
     draws: LossDraws | None = None,
     after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
+    after_part: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
-    """Run the remaining epochs of `trainer`."""
+    """Run the remaining epochs of `trainer`, with a hook after each epoch and one after each part of an epoch but its
+    last."""
     now = Phase.TOGETHER if trainer.ranks.count > 1 else Phase.ALONE
     while trainer.done < 1:
         images, weights_N = epoch_data(trainer)
-        # Layers such as Dropout draw from the global generator.
-        with phase(now), global_seed(trainer.seed, "network", trainer.progress.epoch, trainer.ranks.rank):
-            trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
+        with phase(now):
+            trainer.run_epoch(
+                images, weights_N=weights_N, dynamics=dynamics, draws=draws, after_part=partial(after_part, trainer)
+            )
         after_epoch(trainer)

@@ -92,6 +92,19 @@ def test_crops_are_decoded_while_the_network_computes() -> None:
     assert wall_s(3e12, crops=True, shares_cores=True) == pytest.approx(3 + 4 + load_s)
 
 
+@pytest.mark.parametrize(
+    ("every_s", "places", "written"),
+    [(100, 1000, 10), (1, 1000, 12), (0, 1000, 1000), (100, 3, 3)],
+    ids=["seldom", "as often as a twentieth of the time allows", "everywhere", "few places"],
+)
+def test_checkpoints_of_a_training(every_s: float, places: int, written: int) -> None:
+    """Of 1,000 seconds; to write one takes 4."""
+    config = override(parse_config(BIG), {"train": {"checkpoint_s": every_s}})
+    work = Work(stage="train", written={"model": 0}, flops=1e15, checkpoints=places, checkpoint_bytes=4e9 * Machine().node_gbps / 8)
+    trained = forecast([Work(stage="ingest"), work], Machine(gpu_tflops=1), config, 224)[1]
+    assert trained.written == {"model": written * work.checkpoint_bytes}
+
+
 def test_a_full_store_stops_the_gain() -> None:
     def score_s(nodes: int) -> Forecast:
         stages, _ = predicted(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)

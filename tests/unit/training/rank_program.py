@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lipt.data.augmentation import StandardAugment
+from lipt.data.augmentation import StandardAugment, no_augmentation
 from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
+from lipt.training import loop
 from lipt.training.distributed import Ranks, process_group
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.raptr import RaptrSchedule
@@ -108,18 +111,26 @@ def outcome(trainer: Trainer) -> Tensors:
 
 
 def _training(ranks: Ranks, kind: str) -> Tensors:
+    loop.STEPS_PER_PART = 2  # an epoch has three or four steps; this process is a fork
     trainer, images, weights_N = make_trainer(ranks.count, ranks, kind)
     train(trainer, lambda _trainer: (images, weights_N))
     found = {f"{kind}/straight/{name}": tensor for name, tensor in outcome(trainer).items()}
-    first, _, _ = make_trainer(ranks.count, ranks, kind)
-    for _ in range(2):
-        first.run_epoch(images, weights_N=weights_N)
-    resumed, _, _ = make_trainer(ranks.count, ranks, kind)
-    resumed.restore(
-        {name: tensor.clone() for name, tensor in first.tensors().items()}, TrainingProgress(**vars(first.progress))
-    )
-    train(resumed, lambda _trainer: (images, weights_N))
-    return found | {f"{kind}/resumed/{name}": tensor for name, tensor in outcome(resumed).items()}
+    for stop, after in (("resumed", (2, 0)), ("resumed within an epoch", (2, 1))):
+        saved: list[tuple[Tensors, TrainingProgress]] = []
+
+        def save(stopped: Trainer, after: tuple[int, int] = after, saved: list[Any] = saved) -> None:
+            if (stopped.progress.epoch, stopped.progress.part) == after:
+                stopped.collect()
+                tensors = {name: tensor.clone() for name, tensor in stopped.tensors().items()}
+                saved.append((tensors, deepcopy(stopped.progress)))
+
+        first, _, _ = make_trainer(ranks.count, ranks, kind)
+        train(first, lambda _trainer: (images, weights_N), after_epoch=save, after_part=save)
+        resumed, _, _ = make_trainer(ranks.count, ranks, kind)
+        resumed.restore(*saved[0])
+        train(resumed, lambda _trainer: (images, weights_N))
+        found |= {f"{kind}/{stop}/{name}": tensor for name, tensor in outcome(resumed).items()}
+    return found
 
 
 def _messages(ranks: Ranks) -> Tensors:
@@ -127,6 +138,25 @@ def _messages(ranks: Ranks) -> Tensors:
     assert ranks.broadcast(b"last" if ranks.rank == ranks.count - 1 else b"", source=ranks.count - 1) == b"last"
     assert ranks.broadcast(b"" if ranks.rank == 0 else b"ignored") == b""
     return {"sum": ranks.sum(torch.tensor([1.0, ranks.rank]))}
+
+
+class Masked(Smooth):
+    """Draws as Dropout does, and remembers what it drew."""
+
+    def __init__(self) -> None:
+        super().__init__(num_classes=4)
+        self.drawn: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.drawn.append(torch.rand(8))
+        return super().forward(x)
+
+
+def _draws(ranks: Ranks) -> Tensors:
+    recipe = Recipe(epochs=2, batch_size=16, lr=0.05, schedule="constant", augment=no_augmentation)
+    model = Masked()
+    train(Trainer(model, recipe, seed=5, device=CPU, ranks=ranks), lambda _trainer: (blocks(), None))
+    return {"draws": torch.stack(model.drawn)}
 
 
 def _fork(count: int, folder: Path) -> None:
@@ -142,6 +172,7 @@ def _fork(count: int, folder: Path) -> None:
                 _training(ranks, "full")
                 | _training(ranks, "raptr")
                 | _messages(ranks)
+                | _draws(ranks)
                 | (_norms(ranks) if count == 2 else {})
             )
         save_file(found, folder / f"{rank}-of-{count}.safetensors")
