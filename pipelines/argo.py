@@ -142,11 +142,11 @@ def _box(
         # Exit codes that are retried. 3: transient error; 143: stopped; -1: no exit code, the pod or node was lost;
         # 137: killed, for example evicted, but not out of memory. All other errors would occur again.
         "retryStrategy": {
-            "limit": "3",
+            "limit": "10",  # a training on nodes that may be taken away goes on each time from its checkpoint
             "retryPolicy": "Always",
             "expression": 'lastRetry.status == "Error" || asInt(lastRetry.exitCode) in [-1, 3, 143] || '
             '(asInt(lastRetry.exitCode) == 137 && !(lastRetry.message contains "OOMKilled"))',
-            "backoff": {"duration": "5s", "factor": "2"},
+            "backoff": {"duration": "5s", "factor": "2", "cap": "1m"},
         },
         "podSpecPatch": _patch(waits, trains),
         "container": {

@@ -153,6 +153,15 @@ def immense(ctx: Context, *, index: int) -> Stage:
     return _part(ctx, index, lambda: torch.empty(10**15))
 
 
+def broken_gpu(ctx: Context, *, index: int) -> Stage:
+    """The GPU fails at part 1."""
+    return _part(ctx, index, _fails)
+
+
+def _fails() -> None:
+    raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+
 def unwritable(ctx: Context, *, index: int) -> Stage:
     """No disk has room for part 1."""
     return _part(ctx, index, _no_room)

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from lipt.config import override
 from lipt.data.images import ImageSet, ResidentImages
 from lipt.flow.compare import run_with_baseline
+from lipt.progress import Reporter
 from lipt.runtime import checkpoint
 from lipt.runtime.algorithm import contestants
 from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.runtime.stage import Stage
 from lipt.selection import Candidates, Outputs
@@ -122,3 +124,23 @@ def test_a_resumed_training_goes_on_with_its_own_selection(tmp_path: Path, monke
     assert resumed.summary == straight.summary
     assert resumed.files == straight.files
     assert resumed.summary["reselection_flops"] > 0
+
+
+def test_a_selection_in_a_training_shows_its_progress(tmp_path: Path) -> None:
+    """It may take longer than the hour after which a pod without progress is killed."""
+    seen: list[tuple[int, int]] = []
+
+    class Noted(Reporter):
+        def advance(self, label: str, done: int, total: int, text: str) -> None:
+            if text == "images scored to select again":
+                seen.append((done, total))
+
+    config = tiny_context(
+        tmp_path, {"select": {"algorithm": "el2n"}, "train": {"epochs": 2, "reselect_every": 1}}
+    ).config
+    ctx = Context.of(config, Noted())
+    dataset = ingest(ctx).make()
+    subset = select(replace(ctx, config=override(ctx.config, {"select": {"algorithm": "random"}})), dataset, ()).make()
+    train(ctx, dataset, subset).make()
+    assert seen[-1] == (1294, 1294)
+    assert len(seen) > 5

@@ -20,9 +20,9 @@ from lipt.adapters.cluster.job_manifest import FIRST_POD, Pods
 from lipt.adapters.cluster.job_watch import NO_ROOM
 from lipt.adapters.store import open_store
 from lipt.errors import IntegrityError, RunError, TransientError, UsageError
-from lipt.pods import training
+from lipt.pods import boxes, training, workers
 from lipt.pods.attempts import count_attempt, forget_attempts
-from lipt.pods.spec import load_spec, save_spec
+from lipt.pods.spec import RunSpec, load_spec, save_spec
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.stages.evaluate import evaluate
@@ -243,6 +243,45 @@ def test_a_box_without_a_gpu_lets_one_pod_train_and_evaluate(tmp_path: Path, mon
     assert asked == [2, 1, 1]
     assert found.summary["images"] == 359
     assert job.codes == [[0, 0], []]
+
+
+@pytest.mark.parametrize(
+    ("box", "computes"),
+    [("dispatch", False), ("pretrain", True), ("merge", True), ("select", True), ("worker", True), ("train", False)],
+)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_boxes_that_train_in_pods_use_no_gpu_and_the_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, box: str, computes: bool, nodes: int
+) -> None:
+    """With `train.nodes` above 1 Argo gives `dispatch` and `train` no GPU. `merge` and `select` have theirs."""
+    pods, config = (
+        PODS.model_copy(update={"gpus": 1}),
+        tiny_context(tmp_path, {"device": "auto", "train": {"nodes": nodes}}).config,
+    )
+    monkeypatch.setattr(ThisPod, "find", lambda: HERE)
+    monkeypatch.setattr(training, "use_threads", lambda _cpu: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    devices = []
+
+    def begins(*given: Any, trains: bool) -> Context:
+        devices.append(training.context(*given, trains=trains).device.type)
+        raise KeyboardInterrupt
+
+    for module in (boxes, workers):
+        monkeypatch.setattr(module, "context", begins)
+    spec = RunSpec(config=config.model_dump(mode="json"), dataset="", initial=(), shards=None, engine="argo", pods=pods)
+    address = spec.save()
+    call = {
+        "dispatch": lambda: boxes.dispatch_box(config, engine="argo", image="lipt:1", gpus=1),
+        "pretrain": lambda: boxes.pretrain_box(address),
+        "merge": lambda: boxes.merge_box(address),
+        "select": lambda: boxes.select_box(address, None),
+        "worker": lambda: workers.worker(address, "pretrain", [0]),
+        "train": lambda: boxes.train_box(address, None, ""),
+    }[box]
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert devices == ["cuda" if computes or nodes == 1 else "cpu"]
 
 
 def test_a_result_that_was_left_counts_only_for_the_same_inputs(

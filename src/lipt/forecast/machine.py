@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lipt.data.chunks.reading import REQUESTS_AT_ONCE
 from lipt.errors import UsageError
 from lipt.forecast.work import Work
 from lipt.pipeline import Engine
-
-#: Requests in flight in one process.
-_IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,4 +91,4 @@ class Machine:
 
     def waiting_s(self, requests: float) -> float:
         """Seconds that a process waits for the store's answers."""
-        return 1e-3 * requests * self.latency_ms / _IN_FLIGHT
+        return 1e-3 * requests * self.latency_ms / REQUESTS_AT_ONCE

@@ -25,7 +25,7 @@ from lipt.errors import LiptError, Terminated, UnexpectedError, end_terminated, 
 from lipt.flow.prepared import Prepared
 from lipt.flow.runs import note_ended, note_running
 from lipt.pipeline import Engine
-from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
+from lipt.pods.outputs import RunOutputs
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context, use_threads
 from lipt.pods.workers import arrived, note_loss, open_run, spread
@@ -108,7 +108,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
         The address of the run specification.
     """
     parsed = Pods.parse(pods)
-    ctx = context(config, parsed)
+    ctx = context(config, parsed, trains=True)
     from lipt.flow.checks.validation import check_run
     from lipt.flow.dag import prepare
     from lipt.stages.initialise import initialise
@@ -225,7 +225,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
 
 def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
-    spec, ctx, prepared = open_run(address)
+    spec, ctx, prepared = open_run(address, trains=True)
     from lipt.flow.compare import run_baseline, run_entries
     from lipt.flow.dag import train_and_evaluate
     from lipt.flow.reporting.report import write_report
@@ -236,10 +236,9 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
     document = write_report(ctx, run_entries(selected, run_baseline(ctx, selected)), engine=spec.engine, whole=False)
     note_ended(ctx.workspace, _name(address))
-    confusion = selected.trained.evaluation.summary["confusion"]
     return RunOutputs(
         document=document,
         workspace=ctx.workspace.store.uri,
         model=selected.trained.model.ref,
-        confusion=confusion if len(confusion) <= MAX_CONFUSION_CLASSES else None,
+        confusion=selected.trained.evaluation.summary.get("confusion"),
     )

@@ -9,9 +9,6 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.runtime.artifact import Artifact
 
-#: A larger confusion matrix is unreadable, and engines store it in a metadata field of limited size.
-MAX_CONFUSION_CLASSES = 50
-
 
 def merge_figures(theta: Artifact | None) -> dict[str, float]:
     """Validation accuracies of theta_p and of the models it is compared with; jigsaws arrived and missing."""

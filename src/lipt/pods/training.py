@@ -28,16 +28,19 @@ from lipt.runtime.artifact import PODS_RESULT
 from lipt.runtime.context import Context, InPods
 
 
-def context(config: Config, pods: Pods) -> Context:
-    """The context of a box: its trainings run in pods if `train.nodes` says so. Then it needs no GPU itself.
+def context(config: Config, pods: Pods, *, trains: bool) -> Context:
+    """The context of a box or of a worker pod: its trainings run in pods if `train.nodes` says so.
 
     A box calls this before it imports torch, because it sets the number of threads.
+
+    Args:
+        trains: the box computes nothing but trainings and evaluations, so it has no GPU if these run in pods.
     """
     here = ThisPod.find()
     if here is None:
         return Context.of(config)
     use_threads(pods.cpu)
-    return Context.of(config, pods=_start(here, pods), waits=pods.gpus > 0 and config.train.nodes > 1)
+    return Context.of(config, pods=_start(here, pods), waits=trains and pods.gpus > 0 and config.train.nodes > 1)
 
 
 def tell_without_gpu(ctx: Context, gpus: int) -> None:

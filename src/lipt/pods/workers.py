@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _LOST = "lost.json"
 
 
-def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
+def open_run(address: str, *, trains: bool = False) -> tuple[RunSpec, Context, Prepared]:
     """Read the run specification and the artifacts it refers to."""
     spec = RunSpec.load(address)
-    ctx = context(parse_config(spec.config, origin="the run's spec"), spec.pods)
+    ctx = context(parse_config(spec.config, origin="the run's spec"), spec.pods, trains=trains)
     get = ctx.workspace.get
     prepared = Prepared(
         dataset=get(spec.dataset),
@@ -55,7 +55,7 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
         TransientError: the store cannot be reached; the pod is retried.
     """
     spec, ctx, prepared = open_run(address)
-    ctx = replace(ctx, pods=None, waits=False)  # a worker pod starts no others
+    ctx = replace(ctx, pods=None)  # a worker pod starts no others
     if "JOB_COMPLETION_INDEX" in os.environ:
         tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from statistics import fmean
+from typing import Any, Self
 
 from pydantic import BaseModel, model_validator
 
@@ -34,13 +35,17 @@ class ClassAccuracy(BaseModel):
         return self
 
 
-def recalls(confusions: Sequence[Sequence[Sequence[int]]]) -> list[float | None]:
-    """The accuracy of each class, mean over confusion matrices (rows: true class); None without images of it."""
-    found: list[float | None] = []
-    for label in range(len(confusions[0])):
-        rows = [matrix[label] for matrix in confusions]
-        found.append(sum(row[label] / sum(row) for row in rows) / len(rows) if all(map(sum, rows)) else None)
-    return found
+def recalls(evaluations: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """The accuracy of each class, mean over evaluations; None without images of it.
+
+    Args:
+        evaluations: summaries of the stage `evaluate`.
+    """
+    counts = [zip(each["hits_per_class"], each["images_per_class"], strict=True) for each in evaluations]
+    return [
+        fmean(hits / images for hits, images in of_class) if all(images for _, images in of_class) else None
+        for of_class in zip(*counts, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,12 @@ class Stage:
         except (KeyboardInterrupt, Terminated):
             self._tell_what_is_kept()
             raise
+        except RuntimeError as error:
+            from lipt.runtime.lost import failed_device  # here: imports torch, as the body did
+
+            if failed := failed_device(error):
+                raise failed from error
+            raise
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()
         cost.ended = time.time()

@@ -12,9 +12,13 @@ from lipt.training.flops import flops_per_image
 from lipt.training.forward import predictions
 from lipt.training.networks import on_device
 
+#: With more classes a confusion matrix is unreadable, grows with their square, and exceeds what an engine stores.
+MAX_CONFUSION_CLASSES = 50
+
 
 def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Stage:
-    """Compute accuracy and confusion matrix (rows: true class) of the last epoch's model on the test split."""
+    """Compute the accuracy of the last epoch's model on the test split, in all and in each class, and if there are at
+    most `MAX_CONFUSION_CLASSES` the confusion matrix (rows: true class)."""
 
     def body(attempt: Attempt) -> Summary:
         return run_alone(ctx, attempt, predict, {"dataset": dataset, "model": model})
@@ -34,11 +38,14 @@ def predict(ctx: Context, attempt: Attempt, inputs: Inputs, _processes: ProcessG
     network = on_device(new_model(ctx, num_classes, 0, read_weights(attempt, model)), ctx.device)
     (predicted_N,) = predictions([network], images, device=ctx.device, advance=attempt.shows("images"))
     attempt.flops += len(images) * flops_per_image(network, image_shape(images)).forward
-    confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
-        num_classes, num_classes
-    )
-    return {
-        "accuracy": float(confusion.diagonal().sum()) / len(images),
+    labels_N, is_hit_N = images.labels_N, images.labels_N == predicted_N
+    summary = {
+        "accuracy": int(is_hit_N.sum()) / len(images),
         "images": len(images),
-        "confusion": confusion.tolist(),
+        "images_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
+        "hits_per_class": torch.bincount(labels_N[is_hit_N], minlength=num_classes).tolist(),
     }
+    if num_classes <= MAX_CONFUSION_CLASSES:
+        pairs = torch.bincount(labels_N * num_classes + predicted_N, minlength=num_classes**2)
+        summary["confusion"] = pairs.view(num_classes, num_classes).tolist()
+    return summary

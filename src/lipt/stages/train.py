@@ -122,7 +122,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         needs = reselection_needs(ctx.config)
         judged = images_of(ctx, data, "train", validation, load=processes.load) if needs.validation else None
         scored = _Scored(images=images(candidates), classes=len(data.manifest.classes), validation=judged)
-        feed: _Fixed = _Reselecting(ctx, processes.ranks, scored, candidates, reads=needs.outputs)
+        feed: _Fixed = _Reselecting(attempt, processes.ranks, scored, candidates, reads=needs.outputs)
     else:
         feed = _Fixed(ctx)
     feed.start(stored, lambda: images(stored.positions_K))
@@ -222,8 +222,11 @@ class _Reselecting(_Fixed):
     Optimizer and schedule continue, and no epoch is skipped.
     """
 
-    def __init__(self, ctx: Context, ranks: Ranks, candidates: _Scored, positions: Positions, *, reads: bool) -> None:
-        super().__init__(ctx)
+    def __init__(
+        self, attempt: Attempt, ranks: Ranks, candidates: _Scored, positions: Positions, *, reads: bool
+    ) -> None:
+        super().__init__(attempt.ctx)
+        self.shows = attempt.shows("images scored to select again")
         self.ranks, self.candidates, self.positions, self.reads = ranks, candidates, positions, reads
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
@@ -270,7 +273,7 @@ class _Reselecting(_Fixed):
         return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": torch.tensor(count)})
 
     def _score(self, model: nn.Module, images: ImageSet) -> Candidates:
-        outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision)
+        outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision, advance=self.shows)
         return Candidates(labels_N=images.labels_N, num_classes=self.candidates.classes, outputs=[outputs])
 
     def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 
 class CountFlops(TorchDispatchMode):
@@ -16,8 +15,11 @@ class CountFlops(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry  # here: it imports Triton, 0.2 s in each process
+
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
+        self._formulas = flop_registry
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -27,7 +29,7 @@ class CountFlops(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.convolution_backward.default:
             self.total += _convolution_backward(*args)
-        elif (formula := flop_registry.get(getattr(func, "_overloadpacket", func))) is not None:
+        elif (formula := self._formulas.get(getattr(func, "_overloadpacket", func))) is not None:
             self.total += formula(*args, **(kwargs or {}), out_val=out)
         return out
 
@@ -38,6 +40,8 @@ def _convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *others: Any) -
     torch's formula ignores groups for the weights: it counts a depthwise convolution like a full one.
     """
     _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = others
+    from torch.utils.flop_counter import conv_flop_count  # here: as above
+
     forward = conv_flop_count(list(x.shape), list(weight.shape), list(dy.shape), transposed)
     return int(forward * sum(wanted[:2]))
 

@@ -109,9 +109,16 @@ def accuracies(
     return [float(share) for share in correct_MN.float().mean(1)]
 
 
-def outputs_of(model: nn.Module, images: ImageSet, *, device: torch.device, precision: Precision = "fp32") -> Outputs:
+def outputs_of(
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Outputs:
     """The outputs of one model, all in float32; see `outputs_of_each`."""
-    (outputs,) = outputs_of_each([model], images, device=device, precision=precision)
+    (outputs,) = outputs_of_each([model], images, device=device, precision=precision, advance=advance)
     return outputs
 
 

@@ -100,7 +100,13 @@ def test_crops_are_decoded_while_the_network_computes() -> None:
 def test_checkpoints_of_a_training(every_s: float, places: int, written: int) -> None:
     """Of 1,000 seconds; to write one takes 4."""
     config = override(parse_config(BIG), {"train": {"checkpoint_s": every_s}})
-    work = Work(stage="train", written={"model": 0}, flops=1e15, checkpoints=places, checkpoint_bytes=4e9 * Machine().node_gbps / 8)
+    work = Work(
+        stage="train",
+        written={"model": 0},
+        flops=1e15,
+        checkpoints=places,
+        checkpoint_bytes=4e9 * Machine().node_gbps / 8,
+    )
     trained = forecast([Work(stage="ingest"), work], Machine(gpu_tflops=1), config, 224)[1]
     assert trained.written == {"model": written * work.checkpoint_bytes}
 

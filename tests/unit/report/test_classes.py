@@ -13,8 +13,8 @@ from lipt.report.html_page import render
 
 
 def test_the_accuracy_of_a_class_is_the_mean_over_seeds_on_its_own_images() -> None:
-    first = [[8, 2, 0], [1, 1, 2], [0, 0, 0]]
-    second = [[6, 4, 0], [0, 4, 0], [0, 0, 0]]
+    first = {"hits_per_class": [8, 1, 0], "images_per_class": [10, 4, 0]}
+    second = {"hits_per_class": [6, 4, 0], "images_per_class": [10, 4, 0]}
     assert recalls([first]) == [0.8, 0.25, None]  # the third class has no test images
     assert recalls([first, second]) == [0.7, 0.625, None]
     assert worst(recalls([first])) == 0.25

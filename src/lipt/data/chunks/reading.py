@@ -22,8 +22,8 @@ RangeRead = Callable[[str, int, int | None], bytes]
 """read(file, start, length): `length` bytes of a file from byte `start` on; with length None, all of them."""
 
 _IN_FLIGHT_BYTES = 256 * 2**20
-#: Requests at a time.
-_THREADS = 8
+#: Requests at a time, as many as a store's client keeps connections: of a scattered subset each sample is one.
+REQUESTS_AT_ONCE = 32
 
 Ints = npt.NDArray[np.int64]
 
@@ -233,7 +233,7 @@ def _coalesce(index: Index, positions_N: Ints, files: list[str], gap_bytes: int)
 
 
 def read_samples(wanted: SampleRanges, read: RangeRead) -> Iterator[Sample]:
-    """The samples by ascending position, each checked against its crc32; up to `_THREADS` requests run ahead.
+    """The samples by ascending position, each checked against its crc32; up to `REQUESTS_AT_ONCE` requests run ahead.
 
     Raises:
         DamagedDataError: a chunk is truncated or a sample's bytes changed.
@@ -241,11 +241,11 @@ def read_samples(wanted: SampleRanges, read: RangeRead) -> Iterator[Sample]:
     order = np.argsort(wanted.positions_N)
     ends = np.cumsum([request.num_samples for request in wanted.requests])
     longest = max((request.length for request in wanted.requests), default=1)
-    window = int(np.clip(_IN_FLIGHT_BYTES // longest, 1, _THREADS))
+    window = int(np.clip(_IN_FLIGHT_BYTES // longest, 1, REQUESTS_AT_ONCE))
     contents = ordered_map(
         lambda request: read(request.file, request.start, request.length),
         wanted.requests,
-        threads=_THREADS,
+        threads=REQUESTS_AT_ONCE,
         window=window,
     )
     with closing(contents):

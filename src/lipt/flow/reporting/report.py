@@ -113,7 +113,7 @@ def _classes(entries: Sequence[Entry], names: list[str]) -> ClassAccuracy:
     evaluation = entries[0].outcomes[0].trained.evaluation.summary
     return ClassAccuracy(
         names=names,
-        images=[sum(row) for row in evaluation["confusion"]],
+        images=evaluation["images_per_class"],
         accuracy={entry.name: entry.class_accuracy for entry in entries},
     )
 

@@ -55,7 +55,7 @@ class Entry:
     @property
     def class_accuracy(self) -> list[float | None]:
         """The test accuracy of each class, mean over seeds."""
-        return recalls([outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes])
+        return recalls([outcome.trained.evaluation.summary for outcome in self.outcomes])
 
 
 def label_of(outcome: Outcome) -> str:
@@ -116,7 +116,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
 
 def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_flops: float | None) -> doc.Row:
     config, evaluation = outcome.config, outcome.trained.evaluation.summary
-    model, confusion = outcome.trained.model.summary, evaluation["confusion"]
+    model = outcome.trained.model.summary
     stages = [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()]
     pretraining = sum(cost.flops for stage, cost in stages if stage in PRETRAINING)
     total = sum((cost for _, cost in stages), Cost())
@@ -137,9 +137,9 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         images=model["images"],
         seeds=[config.seed],
         accuracy=[evaluation["accuracy"]],
-        worst_class=worst(recalls([confusion])),
+        worst_class=worst(recalls([evaluation])),
         num_test_images=int(evaluation["images"]),
-        chance=max(map(sum, confusion)) / int(evaluation["images"]),
+        chance=max(evaluation["images_per_class"]) / int(evaluation["images"]),
         stage_wall_s={stage: elapsed_s(cost for of, cost in stages if of == stage) for stage in dict(stages)},
         pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
         data_bytes=total.bytes("data"),

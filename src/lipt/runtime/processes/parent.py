@@ -32,6 +32,7 @@ from lipt.progress import Reporter
 from lipt.runtime.artifact import PODS_RESULT, File
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
+from lipt.runtime.lost import is_disconnect
 from lipt.runtime.processes.child import (
     EVENTS,
     POLL_S,
@@ -45,7 +46,6 @@ from lipt.runtime.processes.child import (
     run_stage,
 )
 from lipt.runtime.processes.failures import Failures, first_error
-from lipt.runtime.processes.lost import is_disconnect
 from lipt.runtime.processes.peers import Peers
 from lipt.runtime.processes.standstill import Standstill
 

@@ -11,9 +11,9 @@ from lipt.adapters.store import StoreError
 from lipt.errors import RunError, in_one_line
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
+from lipt.runtime.lost import is_lost_part
 from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.processes.failures import KilledError
-from lipt.runtime.processes.lost import is_lost_part
 from lipt.runtime.processes.parent import count_processes, launch, name_of
 from lipt.runtime.stage import Stage
 

@@ -5,6 +5,8 @@ import errno
 import torch
 import torch.distributed as dist
 
+from lipt.errors import TransientError, in_one_line
+
 #: Only from torch 2.8 on; before, such errors are of type RuntimeError.
 _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 #: Texts of the CPU's allocator, of CUDA and of its libraries.
@@ -16,7 +18,7 @@ _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
 
 def is_lost_part(error: BaseException) -> bool:
-    """Whether memory ran out, or a device or disk failed, so that another part or attempt may succeed.
+    """Whether memory ran out, or a disk or a library of the device failed, so that another part may succeed.
 
     Any other exception is a bug in LiPT or in the user's model, and would stop every part.
     """
@@ -24,9 +26,24 @@ def is_lost_part(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno in _DISK
-    is_device = isinstance(error, _DEVICE_FAILED) or type(error) is RuntimeError
-    text = str(error)
-    return is_device and any(part in text for part in _LOST) and not any(part in text for part in _BUGS)
+    return failed_device(error) is None and any(part in _from_device(error) for part in _LOST)
+
+
+def failed_device(error: BaseException) -> TransientError | None:
+    """The error to raise if a GPU failed: each further call of this process fails, too, but another GPU may do it."""
+    text = _from_device(error)
+    if "CUDA error" not in text or "out of memory" in text:
+        return None
+    return TransientError(
+        f"the GPU failed: {in_one_line(error)}",
+        "run again: what is finished is kept. If it fails again, look at the GPU (nvidia-smi, dmesg)",
+    )
+
+
+def _from_device(error: BaseException) -> str:
+    """What a device or its allocator says; empty if the error is of another kind, or a bug."""
+    text, is_device = str(error), isinstance(error, _DEVICE_FAILED) or type(error) is RuntimeError
+    return text if is_device and not any(part in text for part in _BUGS) else ""
 
 
 def is_disconnect(error: BaseException) -> bool:
