@@ -207,14 +207,23 @@ AGAIN = "the same command continues: finished stages are kept"
 
 def end_terminated(remedy: str = AGAIN) -> NoReturn:
     """End as after SIGTERM."""
+    _end_at_the_next_signal()
     print(f"lipt: terminated\n  -> {remedy}", file=sys.stderr, flush=True)
     sys.exit(143)
 
 
 def end_interrupted(remedy: str = AGAIN) -> NoReturn:
     """End as after Ctrl-C."""
+    _end_at_the_next_signal()
     print(f"lipt: interrupted\n  -> {remedy}", file=sys.stderr, flush=True)
     sys.exit(130)
+
+
+def _end_at_the_next_signal() -> None:
+    """All is released: another signal ends the process at once, without a traceback out of the interpreter's end."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 @dataclass(kw_only=True)
 class Cost:
-    """The cost of one stage (or one worker of it), summed over interrupted attempts."""
+    """The cost of one stage (or one worker of it), with interrupted attempts as far as their checkpoints tell: what an
+    attempt did after its last one is not counted."""
 
     wall_s: float = 0.0
     flops: int = 0

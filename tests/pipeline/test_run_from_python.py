@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
 import lipt
 from lipt.errors import UsageError
+from lipt.runtime.workspace import Workspace
 from tests.programs import lipt as command
-from tests.tiny import TINY
+from tests.tiny import TINY, digests
 
 
 def test_a_run_from_python(tmp_path: Path) -> None:
@@ -45,6 +48,22 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     sets = ["--set", "train.epochs=1", "-o", "json"]
     shown = json.loads(command("run", str(tmp_path / "run.yaml"), *sets).stdout)
     assert shown["report"] == made.page
+
+
+def test_runs_in_threads_give_what_runs_one_after_the_other_give(tmp_path: Path) -> None:
+    """A run seeds generators that all threads share."""
+
+    def go(folder: Path, seed: int) -> None:
+        lipt.run(TINY, {"workspace": folder, "seed": seed, "train": {"epochs": 1, "random_baseline": False}})
+
+    before = torch.get_deterministic_debug_mode()
+    for seed in (1, 2):
+        go(tmp_path / "turns", seed)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(go, 2 * [tmp_path / "threads"], (1, 2)))
+    turns, threads = (digests(Workspace(str(tmp_path / name))) for name in ("turns", "threads"))
+    assert threads == turns
+    assert torch.get_deterministic_debug_mode() == before
 
 
 def test_wrong_settings_are_usage_errors(tmp_path: Path) -> None:

@@ -81,6 +81,9 @@ def test_a_run_prints_verdict_and_report_and_json_when_asked(config: Path) -> No
     assert "would run" not in lipt("run", str(config), "--dry-run").stderr
     shown = lipt("report", str(config))
     assert shown.stdout == ended.stdout
+    plain = lipt("report", str(config), PYTHONIOENCODING="ascii")  # a terminal that lacks the characters
+    assert (plain.returncode, plain.stderr) == (0, shown.stderr)
+    assert plain.stdout == ended.stdout.encode("ascii", errors="replace").decode()
 
 
 def test_the_subset_of_a_run_is_a_selection(config: Path) -> None:
@@ -164,6 +167,15 @@ def test_errors_are_one_message_and_the_documented_code(
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_a_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = "import os, sys; os.rmdir(os.getcwd()); from lipt.cli import main; main(['ls'])"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=gone, capture_output=True, text=True, check=False)
+    expected = "lipt: the current folder does not exist any more\n  -> cd into another one\n"
+    assert (ended.returncode, ended.stderr) == (2, expected)
 
 
 def test_an_unreachable_store_is_transient(config: Path) -> None:

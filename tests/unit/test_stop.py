@@ -59,3 +59,32 @@ except KeyboardInterrupt:
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[0] == "stopped\n"
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_while_the_process_ends_leaves_no_traceback(second: signal.Signals) -> None:
+    program = """
+import atexit, signal, time
+from lipt.errors import Stop, end_interrupted
+def slow():
+    print("ends", flush=True)
+    time.sleep(60)
+atexit.register(slow)
+Stop(KeyboardInterrupt).on(signal.SIGINT)
+try:
+    print("waits", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    end_interrupted()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "ends\n"
+    process.send_signal(second)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == -second
+    assert said == "lipt: interrupted\n  -> the same command continues: finished stages are kept\n"

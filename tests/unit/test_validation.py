@@ -285,6 +285,23 @@ class FloatOnly(Net):
 class Idle(FloatOnly):
     def forward(self, x):
         return self.first(x.flatten(1))[:, :10]
+class Viewing(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.fc = nn.Linear(4 * 64, num_classes)
+    def forward(self, x):
+        return self.fc(self.conv(x).view(-1, 4 * 64))
+class Softmax(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+class Infinite(Net):
+    def forward(self, x):
+        return super().forward(x) / 0
+def viewing(num_classes): return Viewing(num_classes)
+def softmax(num_classes): return Softmax(num_classes, 64)
+def infinite(num_classes): return Infinite(num_classes, 64)
+def double(num_classes): return Net(num_classes, 64).double()
 def fits(num_classes): return Net(num_classes, 64)
 def idle(num_classes): return Idle(num_classes, 64)
 def float_only(num_classes): return FloatOnly(num_classes, 64)
@@ -318,6 +335,18 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
         check("idle")
     with pytest.raises(UsageError, match=r"all weights of own_nets:frozen are frozen"):
         check("frozen")
+    with pytest.raises(
+        UsageError, match=r"own_nets:viewing uses view\(\) on images .*channels last\n  -> write reshape"
+    ):
+        check("viewing")
+    with pytest.raises(
+        UsageError, match=r"the logits of own_nets:softmax are probabilities.*\n  -> leave out the softmax"
+    ):
+        check("softmax")
+    with pytest.raises(UsageError, match=r"own_nets:infinite returns NaN or infinity for images of noise"):
+        check("infinite")
+    with pytest.raises(UsageError, match=r"own_nets:double has weights of torch.float64\n  -> return it with \.float"):
+        check("double")
 
 
 def test_from_afar_it_is_said_what_was_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

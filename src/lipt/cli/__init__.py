@@ -5,6 +5,7 @@ else goes to stderr.
 """
 
 import importlib
+import io
 import os
 import re
 import signal
@@ -72,13 +73,14 @@ def main(arguments: list[str] | None = None) -> None:
     # torch reads this when it loads. Waiting threads spin briefly, then sleep. Endless spinning stalls a run on shared
     # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-    _open_closed_streams()
+    _mend_streams()
     terminated, interrupted = stop_on_sigterm(), Stop(KeyboardInterrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores Ctrl-C
         interrupted.on(signal.SIGINT)
     options = GlobalOptions()
     try:
         try:
+            _check_folder()
             cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=options)
             sys.stdout.flush()
         except ModuleNotFoundError as error:
@@ -112,11 +114,25 @@ def main(arguments: list[str] | None = None) -> None:
         raise
 
 
-def _open_closed_streams() -> None:
-    """Open the null device in place of standard streams that the caller closed: Python has None there."""
+def _mend_streams() -> None:
+    """Open the null device in place of standard streams that the caller closed: Python has None there. A terminal whose
+    encoding lacks a character shows a question mark."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _check_folder() -> None:
+    """
+    Raises:
+        UsageError: somebody has deleted the current folder.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder does not exist any more", "cd into another one") from None
 
 
 def _lost_stdout() -> RunError | None:

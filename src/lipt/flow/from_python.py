@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike, fspath
 from types import NoneType
@@ -20,6 +22,9 @@ from lipt.report.verdict import Verdict, judge
 from lipt.runtime import Attempt, Context
 from lipt.selection import Selection
 from lipt.stages.select import SUBSET
+
+#: A run seeds the generators of torch, Python and NumPy, which all threads of a process share.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,9 @@ class Finished:
 def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Finished:
     """Run a configuration from data to report, as `lipt run` does. Finished stages are skipped.
 
+    Runs in several threads take turns: they seed the generators of torch, Python and NumPy, which a process has once.
+    So no other thread may draw random numbers meanwhile. To run several at a time, use a process for each.
+
     Args:
         config: a YAML file, or the settings as nested mappings: `{"data": {"source": "digits"}}`.
         changes: settings that replace those of `config`: `{"select": {"fraction": 0.1}}`.
@@ -61,10 +69,8 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
         raise UsageError(f"changes are a {type(changes).__name__}", "hand over settings as a dict")
     settings = parse_config(_plain(config)) if isinstance(config, Mapping) else load_config(fspath(config))
     ctx = Context.of(override(settings, _plain(changes or {})), make_reporter())
-    try:
+    with _ONE_AT_A_TIME, closing(ctx.reporter):
         document = run_with_baseline(ctx)
-    finally:
-        ctx.reporter.close()
     assert document is not None  # None on a dry run only
     assert document.subset is not None
     ref, store = document.subset.ref, ctx.workspace.store

@@ -28,7 +28,8 @@ class ScoreCheck(BaseModel):
     halved: Literal["models", "epochs"] | None = None
     """What was divided into halves: the models, or the epochs of the trajectory."""
     shared: Share | None = None
-    """Share of the subset of one seed that is also in that of another, mean over all pairs."""
+    """Share of the images kept with one seed that are kept with another too, among those that both could keep: seeds
+    set aside other validation images. Mean over all pairs."""
     by_chance: Share | None = None
     """The same of random subsets of these sizes."""
 
@@ -50,8 +51,8 @@ def statements(check: ScoreCheck) -> list[str]:
         )
         so = " So the choice depends on the seed about as much as a random draw does." if like_random else ""
         found.append(
-            f"{check.label}: {format_percent(check.shared)} of a subset are also in the subset of another seed. Of "
-            f"random subsets it would be {format_percent(check.by_chance)}.{so}"
+            f"{check.label}: of the kept images that another seed could have kept, it kept "
+            f"{format_percent(check.shared)}, too. Of random subsets it would be {format_percent(check.by_chance)}.{so}"
         )
     return found
 

@@ -95,14 +95,14 @@ def against_its_scorer(row: Row) -> Iterator[str]:
         return
     if row.continued and accuracy >= mean_accuracy(row):
         yield (
-            f"The model from which the training started, {row.scorer}, is right for {format_percent(accuracy)} of the "
-            f"validation images: at least as often as {row.label} for the test images. So this training may have "
-            "gained nothing."
+            f"The model from which the training started, {row.scorer}, is at least as often right as "
+            f"{row.label}: for {format_percent(accuracy)} of the validation images. So this training may have gained "
+            "nothing."
         )
     elif not row.continued and accuracy > mean_accuracy(row):
         yield (
-            f"The model that scored, {row.scorer}, is right for {format_percent(accuracy)} of the "
-            f"validation images: more than {row.label} for the test images. `train.start: continue` goes on from it."
+            f"The model that scored, {row.scorer}, is more often right than {row.label}: for "
+            f"{format_percent(accuracy)} of the validation images. `train.start: continue` goes on from it."
         )
 
 

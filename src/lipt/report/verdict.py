@@ -219,7 +219,7 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
     if delta.half_width is None:
         return (
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
-            f"up to ±{100 * delta.test_half_width:.2f} points (95 %), and another seed draws other weights and splits."
+            f"about ±{100 * delta.test_half_width:.2f} points (95 %), and another seed draws other weights and splits."
         )
     low, high = _interval(delta, delta.half_width)
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."

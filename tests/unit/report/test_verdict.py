@@ -72,7 +72,7 @@ def test_one_seed_tells_the_difference_and_what_the_test_set_leaves_open():
     verdict = _judge([0.78], [0.76])
     assert verdict.headline.startswith("lipt: +2.00 points against random at 10 % of the data")
     assert "78.00 % against 76.00 % after 30 epochs (1,080 steps, 135,000 images)" in verdict.sentences[0]
-    assert "; the 10,000 test images alone allow an error of up to ±1.17 points (95 %)" in verdict.sentences[0]
+    assert "; the 10,000 test images alone allow an error of about ±1.17 points (95 %)" in verdict.sentences[0]
 
 
 def test_at_chance_the_comparison_says_nothing():

@@ -13,10 +13,12 @@ from lipt.errors import LiptError, UsageError, in_one_line
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.raptr import check_blocks
 from lipt.flow.dag import has_swarm, trains_models
+from lipt.rng import generator
 from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smallest_initial_batch
 from lipt.selection.inputs.dataset import logits_and_features
+from lipt.selection.inputs.not_logits import refuse_probabilities
 from lipt.training.batches import batch_sizes
-from lipt.training.networks import build_model, shapes_only
+from lipt.training.networks import build_model, on_device, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
 
 
@@ -44,9 +46,13 @@ def check_model(config: Config, facts: Facts | None) -> int:
 def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[int, int]) -> None:
     """Apply the network to two images, as it is scored and as it is trained."""
     name, (height, width) = config.model.name, size
-    x, remedy = torch.zeros(2, 3, height, width), "set data.image_size to the size that it expects"
+    others = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
+    if others:
+        raise UsageError(f"model.name: {name} has weights of {', '.join(map(str, others))}", "return it with .float()")
+    x = torch.rand(2, 3, height, width, generator=generator(0, "check")).contiguous(memory_format=torch.channels_last)
+    remedy = "set data.image_size to the size that it expects"
     try:
-        found = {"": logits_and_features(model.eval(), x)[0]}
+        found = {"": logits_and_features(on_device(model.eval(), x.device), x)[0]}
         precision = _precision_here(config)
         if precision == "bf16":
             remedy = "set precision: fp32"
@@ -55,6 +61,11 @@ def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[i
     except LiptError:
         raise
     except Exception as error:
+        if "view size is not compatible" in str(error):
+            raise UsageError(
+                f"model.name: {name} uses view() on images that lie in memory with their channels last",
+                "write reshape(...) or flatten(1) in place of view(...)",
+            ) from error
         raise UsageError(
             f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
             f"correct the model, or {remedy}",
@@ -66,6 +77,15 @@ def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[i
                 f"model.name: {name} returns {what} for 2 images and {classes} classes{mode}",
                 f"return logits of shape (2, {classes})",
             )
+        if not logits.isfinite().all():
+            raise UsageError(
+                f"model.name: {name} returns NaN or infinity for images of noise{mode}, with its first weights",
+                "correct the model",
+            )
+    try:
+        refuse_probabilities(found[""], name)
+    except UsageError as error:
+        raise UsageError(f"model.name: {error.message}", "leave out the softmax: the loss computes it") from None
     if not found[" in train mode"].requires_grad:
         raise UsageError(f"model.name: all weights of {name} are frozen", "leave at least those of the classifier free")
 
