@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 from torch import Tensor, nn
 
-from lipt.data.images import ImageSet
+from lipt.data.images import ImageSet, StreamedImages
 from lipt.errors import UsageError
 from lipt.flow.dag import run
 from lipt.flow.outcome import Outcome
@@ -253,20 +254,19 @@ def test_two_budgets(folder: Path) -> None:
     assert pool.trained.model.summary["images"] == pytest.approx(fixed.trained.model.summary["images"], abs=24)
 
 
-def test_streamed_images_train_like_resident_ones(folder: Path) -> None:
-    """Batches are read from the store as needed; the order within an epoch differs, the outcome is as good.
-
-    After fewer epochs the accuracies differ by more than chance: each type of processor rounds otherwise.
-    """
-    streamed = run(
-        tiny_context(folder, {"data": {"resident_mb": 0}, "train": {"epochs": 12}, "select": {"fraction": 0.5}})
-    )
-    resident = run(tiny_context(folder, {"train": {"epochs": 12}, "select": {"fraction": 0.5}}))
-    assert streamed.trained.evaluation.summary["accuracy"] == pytest.approx(
-        resident.trained.evaluation.summary["accuracy"], abs=0.15
-    )
-    cost = tiny_context(folder).workspace.cost
-    assert cost(streamed.trained.model).read["data"] > 8 * cost(resident.trained.model).read["data"]
+def test_streamed_images_train_like_resident_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are read from the store as needed. Only the order within an epoch is another one, that of reading."""
+    monkeypatch.setattr(StreamedImages, "epoch_order", lambda _self, rows_K, _seed: rows_K)
+    changes = {"select": {"fraction": 0.5}, "train": {"epochs": 3}}
+    resident = run(tiny_context(tmp_path, changes))
+    streamed = run(tiny_context(tmp_path, changes | {"data": {"resident_mb": 0}}))
+    assert streamed.trained.model.ref != resident.trained.model.ref
+    assert len(resident.artifacts()) == len(streamed.artifacts())
+    for one, other in zip(resident.artifacts(), streamed.artifacts(), strict=True):
+        assert (one.stage, one.summary) == (other.stage, other.summary)
+        assert one.files == other.files or one.stage == "select"  # a subset names the run that it is of
+    cost = tiny_context(tmp_path).workspace.cost
+    assert cost(streamed.trained.model).read["data"] > 2 * cost(resident.trained.model).read["data"]
 
 
 @pytest.fixture(scope="module")
@@ -329,13 +329,23 @@ def own_network(num_classes: int) -> nn.Module:
 
 
 def test_a_model_of_the_users_own(folder: Path) -> None:
-    outcome = run_tiny(folder, {"model": {"name": f"{__name__}:own_network", "width": None, "classifier": "5"}})
+    own = {"name": f"{__name__}:own_network", "width": None, "classifier": "5"}
+    outcome = run_tiny(folder, {"model": own, "train": {"epochs": 12, "batch_size": 16}})
     assert outcome.merged is not None
-    assert outcome.subset.summary["count"] > 100
+    assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
+    _learned(outcome)
 
 
 def test_wide_resnet(folder: Path) -> None:
-    outcome = run_tiny(folder, {"model": {"name": "wrn28_10", "width": 4}, "merge": {"search_images": 32}})
+    changes = {"model": {"name": "wrn28_10", "width": 4}, "merge": {"search_images": 32}, "train": {"epochs": 4}}
+    outcome = run_tiny(folder, changes)
     assert outcome.merged is not None
     assert {step["index"] for step in outcome.merged.summary["steps"]} == {0, 1, 2}
-    assert 0 < outcome.trained.evaluation.summary["accuracy"] <= 1
+    _learned(outcome)
+
+
+def _learned(outcome: Outcome) -> None:
+    """By how much it is better than chance depends on the type of processor; the loss falls on each."""
+    losses = outcome.trained.model.summary["losses"]
+    assert losses[-1] < losses[0]
+    assert all(map(math.isfinite, losses))
