@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 #: The file in a lost jigsaw's folder that holds the reason.
 _LOST = "lost.json"
+_ASKED_AT_ONCE = 32
 
 
 def open_run(address: str, *, trains: bool = False) -> tuple[RunSpec, Context, Prepared]:
@@ -126,7 +128,7 @@ def spread(
     Raises:
         UnexpectedError: a worker hit a bug.
     """
-    missing = [item for item in items if stage_of(item).find() is None]
+    missing = _missing(items, stage_of)
     if not missing:
         ctx.reporter.note(stage, f"up to date  {len(items):,} of {len(items):,}")
         return {}
@@ -139,10 +141,21 @@ def spread(
             lost = dict.fromkeys(missing, error.message)
     else:
         with stage_of(items[0]).leased("box"):
-            missing = [item for item in missing if stage_of(item).find() is None]
+            missing = _missing(missing, stage_of)
             notes = {item: f"{stage_of(item).ref}/{_LOST}" for item in missing}
             lost = _in_pods(spec.pods, here, address, ctx, stage, notes, may_fail, merged) if missing else {}
-    return {item: why for item, why in lost.items() if stage_of(item).find() is None}
+    return {item: lost[item] for item in _missing(list(lost), stage_of)}
+
+
+def _missing(items: Sequence[int], stage_of: Callable[[int], Stage]) -> list[int]:
+    found = _find_all(map(stage_of, items))
+    return [item for item, artifact in zip(items, found, strict=True) if artifact is None]
+
+
+def _find_all(stages: Iterable[Stage]) -> list[Artifact | None]:
+    """What each stage has made, or None. A thousand, asked one after the other, would take a minute."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return list(pool.map(Stage.find, stages))
 
 
 def _in_pods(
@@ -222,9 +235,10 @@ def arrived(
 ) -> tuple[list[Artifact], dict[int, str]]:
     """The finished jigsaws (of `indices`, or of all), and for each lost one the reason."""
     jigsaws, failures = [], {}
-    for index in range(ctx.config.dispatch.jigsaws) if indices is None else indices:
-        stage = pretrain(ctx, *prepared.swarm, index=index)
-        if (found := stage.find()) is not None:
+    wanted = list(range(ctx.config.dispatch.jigsaws) if indices is None else indices)
+    stages = [pretrain(ctx, *prepared.swarm, index=index) for index in wanted]
+    for index, stage, found in zip(wanted, stages, _find_all(stages), strict=True):
+        if found is not None:
             jigsaws.append(found)
             continue
         try:
