@@ -98,7 +98,9 @@ class Saves:
 
 def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:
     """The hook that hands the figures of each epoch to the reporter."""
-    before, since = trainer.progress.images, time.monotonic()
+    # Of the epoch that goes on from a checkpoint the attempt before has trained these; its batches are nearly full.
+    behind = trainer.progress.part * STEPS_PER_PART * trainer.recipe.batch_size
+    before, since = trainer.progress.images + behind, time.monotonic()
 
     def after_epoch(trainer: Trainer) -> None:
         nonlocal before, since

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lipt.data.augmentation import StandardAugment
 from lipt.data.images import ResidentImages
+from lipt.progress import Reporter
 from lipt.rng import global_seed
 from lipt.runtime import checkpoint
 from lipt.runtime.attempt import Attempt
@@ -194,3 +195,38 @@ def test_checkpoints_take_a_part_of_the_time_whatever_one_takes(
     assert trained(1) == [10, 52]
     assert 2 / MOST_TIME == 52 - (10 + 2)
     assert trained(25) == [30, 72]
+
+
+def test_the_rate_of_a_resumed_epoch_counts_what_this_attempt_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of 15 images takes five seconds: three images per second, in each epoch."""
+    now, rates = [0.0], list[float]()
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+
+    class Measured(Reporter):
+        def measured(self, label: str, step: int, figures: Mapping[str, float]) -> None:
+            rates.append(figures["images_per_s"])
+
+    def pass_time(_done: int, _total: int) -> None:
+        now[0] += 5
+
+    def trained(until: int) -> None:
+        training, saved = Training("plain"), 0
+        attempt = Attempt(ctx=replace(tiny_context(tmp_path), reporter=Measured()), ref="train/x", label="train")
+        saves = resume(attempt, training.trainer, every_s=0)
+        training.trainer.advance = pass_time
+
+        def stop(trainer: Trainer) -> None:
+            nonlocal saved
+            saves.after_part(trainer)
+            saved += 1
+            if saved == until:
+                raise KeyboardInterrupt
+
+        training.run(stop, saves.after_epoch)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(2)  # in the first epoch, two of its six steps are left
+    trained(0)
+    assert rates == pytest.approx([2.6, 3, 3])  # 90 images, less 4 x 16
