@@ -302,7 +302,7 @@ def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path) 
                 "dispatch": {"jigsaws": 2, "batch_size": 16},
                 "pretrain": {"prune": "snip"},
                 "select": {"fraction": 0.5},
-                "train": {"epochs": 15, "batch_size": 16, "lr": 0.02, "random_baseline": False},
+                "train": {"epochs": 5, "batch_size": 16, "lr": 0.02, "random_baseline": False},
             },
         )
         for resident_mb in (100, 0)
@@ -310,10 +310,11 @@ def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path) 
     held, streamed = (outcome.trained for outcome in outcomes)
     assert held.evaluation.summary == streamed.evaluation.summary
     assert held.model.summary == streamed.model.summary
-    assert held.evaluation.summary["accuracy"] > 0.6
+    assert held.model.files == streamed.model.files
+    _learned(outcomes[0])
     assert held.evaluation.summary["images"] == 30
     read = [tiny_context(folder).workspace.cost(trained.model).read["data"] for trained in (held, streamed)]
-    assert read[1] > 4 * read[0]
+    assert read[1] > 3 * read[0]
 
 
 def own_network(num_classes: int) -> nn.Module:
