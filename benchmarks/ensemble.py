@@ -26,8 +26,9 @@ from lipt.runtime.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, outputs_of
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import on_device
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import decode_delta
 
 BUDGETS = {0.01: 100, 0.05: 50}  # fraction: epochs

@@ -33,8 +33,9 @@ from lipt.selection import requirements, select
 from lipt.training.batches import batch_sizes
 from lipt.training.draws import LossDraws
 from lipt.training.forward import accuracies
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import on_device
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import State
 
 

@@ -32,8 +32,9 @@ from lipt.progress import Reporter
 from lipt.runtime.chunk_store import write_chunks
 from lipt.runtime.dataset import open_apart
 from lipt.training.batches import batch_sizes
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
 from lipt.training.networks import build_model
+from lipt.training.recipe import Recipe
 
 SIDE, BATCH, CPU = 224, 64, torch.device("cpu")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

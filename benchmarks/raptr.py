@@ -32,8 +32,9 @@ from lipt.runtime.network import new_model, standard_augment
 from lipt.stages.ingest import ingest
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.raptr import RaptrSchedule, block_flops, recalibrate, saved_flops
+from lipt.training.recipe import Recipe
 
 _SEEDS = range(5)
 _IMAGES, _EPOCH_STEPS = 5000, 10

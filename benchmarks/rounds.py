@@ -32,8 +32,9 @@ from lipt.runtime.network import new_model, standard_augment
 from lipt.selection import select
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import on_device
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import State, pack, unpack
 
 WAYS = ("together", "apart")

@@ -23,8 +23,9 @@ from lipt.stages.ingest import ingest
 from lipt.training.dynamics import Dynamics
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import outputs_of
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import on_device
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import State, pack, state_of, unpack
 
 #: name -> (algorithm, options, what it reads)

@@ -34,9 +34,10 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
 from lipt.training.networks import build_model, on_device
 from lipt.training.precision import Precision, autocast, native_precision
+from lipt.training.recipe import Recipe
 
 CPU = torch.device("cpu")
 BATCH = 128

@@ -15,9 +15,10 @@ from lipt.data.randaugment import RandAugment
 from lipt.training.draws import InfoBatch
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import outputs_of, predictions
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import build_model, on_device
 from lipt.training.precision import native_precision
+from lipt.training.recipe import Recipe
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import pack, state_of, unpack
 

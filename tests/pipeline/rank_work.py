@@ -24,7 +24,8 @@ from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.stage import Stage
 from lipt.stages.initialise import initialise
 from lipt.training.distributed import Ranks
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
+from lipt.training.recipe import Recipe
 from tests.unit.training.helpers import Smooth, blocks
 
 

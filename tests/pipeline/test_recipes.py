@@ -19,7 +19,8 @@ from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.stages.dispatch import dispatch
 from lipt.stages.select import read_subset
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
+from lipt.training.recipe import Recipe
 from tests.tiny import tiny_context
 
 

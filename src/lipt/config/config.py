@@ -28,8 +28,8 @@ class Config(Section):
     always fp32. On NVIDIA GPUs the convolutions of fp32 round their inputs to TF32, which is PyTorch's default."""
     processes: PositiveInt | Literal["auto"] = "auto"
     """Number of processes on one machine, or in one pod. They share the batches of a training, or the jigsaws, groups
-    and score blocks. `auto`: one per GPU. Changes results only by rounding, unless the network draws random
-    numbers (Dropout) or looks at a batch as a whole (BatchNorm is treated)."""
+    and score blocks. `auto`: one per GPU. Changes results only by rounding. Exceptions: networks that draw
+    random numbers (Dropout), and layers other than BatchNorm that mix the images of a batch."""
     data: Data = Field(default_factory=Data)
     model: Model = Field(default_factory=Model)
     initialise: Initialise = Field(default_factory=Initialise)

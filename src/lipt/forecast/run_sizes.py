@@ -32,7 +32,7 @@ RUN_IMAGES = 256
 
 
 def checkpoints(epochs: int, steps: int) -> int:
-    """The largest number of checkpoints of a training with so many steps in each epoch."""
+    """How many checkpoints a training writes at most, if each of its epochs has `steps` steps."""
     return epochs * math.ceil(steps / STEPS_PER_PART) - 1
 
 

@@ -26,7 +26,8 @@ from lipt.stages.pretrain import prune_model
 from lipt.training.batches import batch_sizes
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import evaluation_batch, predictions
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
+from lipt.training.recipe import Recipe
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 

@@ -17,8 +17,9 @@ from lipt.runtime.attempt import Attempt
 from lipt.training.batches import STEPS_PER_PART
 from lipt.training.distributed import Ranks
 from lipt.training.dynamics import Dynamics
-from lipt.training.loop import Trainer, TrainingProgress
+from lipt.training.loop import Trainer
 from lipt.training.pulse import Phase, phase
+from lipt.training.recipe import TrainingProgress
 from lipt.training.tensor_files import below, pack, unpack
 
 #: Part of the time that checkpoints may take: the longer one takes, the fewer are written.

@@ -17,8 +17,9 @@ from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.training.dynamics import Dynamics
 from lipt.training.flops import flops_per_image
-from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.loop import Trainer, train
 from lipt.training.raptr import saved_flops
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import State, pack, state_of, unpack
 
 DYNAMICS = "dynamics.safetensors"

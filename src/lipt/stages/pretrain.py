@@ -34,7 +34,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         from lipt.runtime.network import jigsaw_augment, new_model, read_weights
         from lipt.stages.dispatch import shard_images
         from lipt.training.flops import flops_per_image
-        from lipt.training.loop import Recipe, Trainer, train
+        from lipt.training.loop import Trainer, train
+        from lipt.training.recipe import Recipe
         from lipt.training.tensor_files import encode_delta, state_of
 
         settings = ctx.config.pretrain

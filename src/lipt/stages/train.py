@@ -26,9 +26,10 @@ from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import outputs_of
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
 from lipt.training.loop import train as run_training
 from lipt.training.raptr import saved_flops
+from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import pack, state_of, unpack
 
 

@@ -21,8 +21,9 @@ from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
 from lipt.training import loop
 from lipt.training.distributed import Ranks, process_group
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
 from lipt.training.raptr import RaptrSchedule
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import state_of
 from tests.conftest import free_port
 from tests.unit.training.helpers import Smooth, blocks

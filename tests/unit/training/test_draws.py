@@ -15,7 +15,8 @@ from lipt.runtime.budgets import smallest_batch
 from lipt.training.batches import batch_sizes, epoch_rows
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.dynamics import Dynamics, observe
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import Smooth, blocks
 

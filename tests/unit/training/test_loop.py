@@ -29,9 +29,10 @@ from lipt.training.batches import batch_sizes, epoch_rows
 from lipt.training.cuda_graphs import Replayed
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import build_model, on_device
 from lipt.training.pruning import prune
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import State, pack, state_of, unpack
 from tests.tiny import tiny_context
 from tests.unit.training.helpers import blocks, with_dropout

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 
 from lipt.data.augmentation import StandardAugment
 from lipt.training.forward import accuracies, outputs_of, recalibrate_batchnorm
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import build_model
 from lipt.training.precision import Precision, native_precision
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
 

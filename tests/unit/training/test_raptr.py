@@ -20,7 +20,7 @@ from lipt.rng import generator
 from lipt.training.batches import batch_sizes
 from lipt.training.flops import CountFlops, flops_per_image
 from lipt.training.forward import recalibrate_batchnorm
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
 from lipt.training.networks import build_model
 from lipt.training.raptr import (
     RaptrSchedule,
@@ -30,6 +30,7 @@ from lipt.training.raptr import (
     saved_flops,
     skippable_blocks,
 )
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks, smooth_residual
 

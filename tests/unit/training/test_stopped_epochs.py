@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,9 @@ from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.epoch_sums import EpochSums
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.loop import Trainer, train
 from lipt.training.raptr import RaptrSchedule
+from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import State, below, pack, state_of, unpack
 from tests.tiny import tiny_context
 from tests.unit.training.helpers import blocks, smooth_residual, with_dropout
@@ -126,7 +127,7 @@ def test_a_resumed_epoch_reads_only_what_is_left() -> None:
     read: list[int] = []
 
     class Counted(ResidentImages):
-        def batches(self, rows_K: Tensor, sizes: list[int], _seed: int | None = None) -> Iterator[Tensor]:  # type: ignore[override]
+        def batches(self, rows_K: Tensor, sizes: Sequence[int], _seed: int | None = None) -> Iterator[Tensor]:
             read.append(len(rows_K))
             return super().batches(rows_K, sizes, _seed)
 

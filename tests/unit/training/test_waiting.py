@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lipt.data.augmentation import Augment, StandardAugment
 from lipt.data.images import ResidentImages
 from lipt.data.randaugment import RandAugment
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Trainer
 from lipt.training.networks import build_model
+from lipt.training.recipe import Recipe
 from tests.unit.training.helpers import blocks
 
 DEVICE = torch.device("meta")
