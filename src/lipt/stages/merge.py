@@ -3,7 +3,7 @@
 With groups, `group` first merges each group into a soup; `merge` then merges the soups.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -26,6 +26,8 @@ from lipt.training.networks import on_device
 from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, pack, state_of
+
+_HELD = 512 * 2**20  # bytes of deltas
 
 
 def merge(
@@ -141,13 +143,13 @@ def merged_soup(
     """
     settings, present = ctx.config.merge, by_index(ingredients)
     star = read_weights(attempt, theta)
-    packed = {index: attempt.read(found, DELTA, kind="model") for index, found in present.items()}
+    read = _reader(attempt, present)
     judge = _Judge(ctx, attempt, dataset, shards, shard=shard, confirm=confirm)
     assert settings.method != "none"
     soup = merge_states(
         star,
         list(present),
-        lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"),
+        lambda index: decode_delta(read(index), star, origin=f"{present[index].ref}/{DELTA}"),
         judge.evaluator(),
         method=settings.method,
         search=settings.search,
@@ -156,6 +158,25 @@ def merged_soup(
     )
     attempt.flops += judge.images * flops_per_image(judge.model, image_shape(judge.validation)).forward
     return soup
+
+
+def _reader(attempt: Attempt, present: Mapping[int, Artifact]) -> Callable[[int], bytes]:
+    """A function that reads the delta of an ingredient. Its memory does not grow with the number of ingredients.
+
+    A merge goes through all ingredients about three times. The first ones stay in memory, `_HELD` bytes of them. To
+    drop the oldest instead would not help: each would be gone when its turn comes again.
+    """
+    held: dict[int, bytes] = {}
+
+    def read(index: int) -> bytes:
+        if index in held:
+            return held[index]
+        data = attempt.read(present[index], DELTA, kind="model")
+        if sum(map(len, held.values())) + len(data) <= _HELD:
+            held[index] = data
+        return data
+
+    return read
 
 
 def confirmation(settings: Merge, validation: int) -> range:

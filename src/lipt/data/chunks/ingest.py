@@ -3,7 +3,9 @@
 A `Journal` records the finished chunks, so that an interrupted call can continue.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,7 +22,7 @@ from lipt.errors import RunError
 
 T = TypeVar("T")
 
-_READ_THREADS = 4
+_READ_THREADS = 16  # they mostly wait: for a disk in the network, milliseconds per file
 _READ_AHEAD = 64  # samples
 _NAMED, _COUNTED = 5, 1000  # unreadable images: in the message; until the source is given up
 
@@ -51,9 +53,9 @@ def write_dataset(
     present: Callable[[ChunkInfo], bool] = lambda _chunk: True,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Manifest:
-    """Write `source` as a data set, in one pass over its images; one chunk is in memory at a time.
+    """Write `source` as a data set, in one pass over its images. While a chunk is written, the next one is read.
 
-    If a call with `get` and `delete` is killed, the same call continues after the last finished chunk and writes the
+    Memory: about three chunks. If a call with `get` and `delete` is killed, the same call continues after the last finished chunk and writes the
     same bytes; if the source has changed, it starts again. If the data set is complete, the call returns its manifest.
     If `present` reports a missing chunk, the data set is written again, with the same bytes.
 
@@ -64,7 +66,7 @@ def write_dataset(
         chunk_bytes: a chunk ends with the sample that reaches this size.
         thumbnails: also write the images with at most this many pixels on the shorter side, as a data set of its own
             in the folder `thumbnails-SIDE`. It has the same order.
-        progress: called with (samples done, all samples), at least after each chunk.
+        progress: called with (samples read, all samples).
         get: returns the contents of a file, None if there is no such file.
         delete: removes a file.
         present: whether the location still holds a chunk that was written.
@@ -121,11 +123,7 @@ def _write_splits(
         def within(count: int, before: int = before) -> None:
             progress(before + count, total)
 
-        written, done = [], before
-        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within, broken):
-            written.append(parts)
-            done += parts[0][0].count
-            progress(done, total)
+        written = list(_write_chunks(source, split, rows, copies, chunk_bytes, within, broken))
         before += len(rows.rows_N)
         if not broken:
             for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
@@ -213,10 +211,11 @@ def _write_chunks(
 ) -> Iterator[tuple[Part, ...]]:
     """The chunks of a split, one part per copy: first those that an interrupted ingest finished, then new ones.
 
-    A chunk of every copy holds the same samples. `progress` is called with the number of samples done in this split,
-    also within a chunk. If an image is unreadable, no further chunk is written: the other images are only checked.
+    A chunk of every copy holds the same samples. If an image is unreadable, no further chunk is written: the other
+    images are only checked.
 
     Args:
+        progress: called with the number of samples read in this split.
         broken: gets an error for each unreadable image.
     """
     done = 0
@@ -224,6 +223,7 @@ def _write_chunks(
     while found := _recorded(copies, split, number):
         yield found
         done, number = done + found[0][0].count, number + 1
+        progress(done)
     for copy in copies:
         copy.journal.discard(split, number)
     count, names = len(rows.rows_N), source.names[rows.source_split]
@@ -237,20 +237,35 @@ def _write_chunks(
         except RunError as error:
             return error
 
-    with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as packed:
-        while done < count:
-            spans = _fill(_intact(_counted(packed, done, progress), broken), chunk_bytes)
-            if broken:
+    def filled(packed: Iterator[list[bytes]]) -> Iterator[tuple[int, int, list[list[bytes]]]]:
+        start = done
+        for new in itertools.count(number):
+            spans = _fill(packed, chunk_bytes)
+            if broken or not spans:
                 return
-            here = slice(done, done + len(spans))
-            labels, named = rows.labels_N[here].tolist(), [names[row] for row in rows.rows_N[here]]
-            # The images last: what an interruption leaves of the others is then written again.
-            parts = [
-                copy.write_chunk(split, number, [each[which] for each in spans], labels, named)
-                for which, copy in reversed([*enumerate(copies)])
-            ]
-            yield tuple(reversed(parts))
-            done, number = here.stop, number + 1
+            yield new, start, spans
+            start += len(spans)
+
+    def write(chunk: tuple[int, int, list[list[bytes]]]) -> tuple[Part, ...]:
+        new, start, spans = chunk
+        here = slice(start, start + len(spans))
+        labels, named = rows.labels_N[here].tolist(), [names[row] for row in rows.rows_N[here]]
+        # The images last: what an interruption leaves of the others is then written again.
+        parts = [
+            copy.write_chunk(split, new, [each[which] for each in spans], labels, named)
+            for which, copy in reversed([*enumerate(copies)])
+        ]
+        return tuple(reversed(parts))
+
+    read = ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)
+    with closing(read), ThreadPoolExecutor(1) as writer:
+        writing: Future[tuple[Part, ...]] | None = None
+        for chunk in filled(_intact(_counted(read, done, count, progress), broken)):
+            if writing:
+                yield writing.result()  # before the next chunk is written: none may follow a chunk that failed
+            writing = writer.submit(write, chunk)
+        if writing:
+            yield writing.result()
 
 
 def _recorded(copies: Sequence[Copy], split: str, number: int) -> tuple[Part, ...]:
@@ -285,11 +300,12 @@ def _unreadable(broken: Sequence[RunError]) -> RunError:
     return found
 
 
-def _counted(packed: Iterator[T], done: int, progress: Callable[[int], None]) -> Iterator[T]:
-    for count, spans in enumerate(packed, done + 1):
+def _counted(packed: Iterator[T], done: int, count: int, progress: Callable[[int], None]) -> Iterator[T]:
+    """Report progress while `count` samples are read, `done` of them already."""
+    for read, spans in enumerate(packed, done + 1):
         yield spans
-        if count % _READ_AHEAD == 0:
-            progress(count)
+        if read % _READ_AHEAD == 0 or read == count:
+            progress(read)
 
 
 def _fill(packed: Iterator[list[bytes]], chunk_bytes: int) -> list[list[bytes]]:

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -226,6 +228,44 @@ def test_ingest_continues_after_any_write_and_ends_with_the_same_bytes(source: N
         assert source.num_read == sum(chunk.count for chunk in chunks[finished:])
         interruptions += 1
     assert interruptions == len(memory.order)
+
+
+def test_a_write_that_fails_once_is_followed_by_no_other(source: Noise, memory: Memory) -> None:
+    """The next chunk may have been read by then. Recorded, it would stay when the source has changed."""
+    count = 0
+    for failing in memory.order:
+        once = Memory()
+
+        def put(file: str, data: bytes, once: Memory = once, failing: str = failing) -> None:
+            nonlocal count
+            if file == failing:
+                time.sleep(0.02)  # the chunk after it is read
+                count += 1
+                raise OSError("the store does not answer")
+            once.put(file, data)
+
+        with pytest.raises(OSError, match="does not answer"):
+            write_dataset(source, put, seed=0, chunk_bytes=40_000, test_fraction=0.2)
+        assert once.order == memory.order[: memory.order.index(failing)]
+    assert count == len(memory.order)
+
+
+def test_the_next_chunk_is_read_while_one_is_written(source: Noise) -> None:
+    read, overlapped = threading.Event(), list[bool]()
+    pixels = source.pixels
+
+    def counted(split: str, i: int) -> np.ndarray:
+        if source.num_read > 95:  # more than the 26 of the first chunk, and the 64 that are read ahead
+            read.set()
+        return pixels(split, i)
+
+    def put(file: str, _data: bytes) -> None:
+        if file == "train-00000.tar":
+            overlapped.append(read.wait(timeout=60))
+
+    source.pixels = counted  # type: ignore[method-assign]
+    write_dataset(source, put, seed=0, chunk_bytes=40_000, test_fraction=0.2)
+    assert overlapped == [True]
 
 
 def test_of_a_source_that_shrank_since_the_interruption_no_chunk_is_left(source: Noise) -> None:
