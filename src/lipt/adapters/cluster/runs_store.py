@@ -41,15 +41,9 @@ def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Itera
         if service := _service(cluster, endpoint, namespace):
             endpoint = stack.enter_context(_tunnel(*service))
         names = ("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        before = dict(os.environ)
-        os.environ.update(zip(names, (endpoint, region, *keys), strict=True))
-        os.environ.pop("AWS_SESSION_TOKEN", None)  # it belongs to other credentials, of this machine
-        try:
-            store = open_store(uri)  # reads the variables once
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-        yield store
+        theirs = os.environ | dict(zip(names, (endpoint, region, *keys), strict=True))
+        theirs.pop("AWS_SESSION_TOKEN", None)  # it belongs to other credentials, of this machine
+        yield open_store(uri, environment=theirs)
 
 
 def _settings(cluster: Api, namespace: str, s3: str) -> tuple[str, str, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from minio.credentials.credentials import Credentials
 from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
@@ -19,17 +20,17 @@ _ROLE = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 _TOKENS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
 
 
-def credentials_of(region: str) -> Provider:
-    """The access key of the environment; without one the role of the pod's account, if it has one.
+def credentials_of(region: str, environment: Mapping[str, str]) -> Provider:
+    """The access key of the environment; without one the role of this pod's account, if it has one.
 
     Raises:
         UsageError: neither is there, or a variable is malformed.
     """
-    if not variable("AWS_ACCESS_KEY_ID") and any(map(variable, _ROLE)):
+    if not variable("AWS_ACCESS_KEY_ID", environment) and any(variable(name, environment) for name in _ROLE):
         return RoleProvider(region)
-    access_key = required("AWS_ACCESS_KEY_ID", "the access key of the store")
-    secret_key = required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
-    return StaticProvider(access_key, secret_key, variable("AWS_SESSION_TOKEN") or None)
+    access_key = required("AWS_ACCESS_KEY_ID", "the access key of the store", environment)
+    secret_key = required("AWS_SECRET_ACCESS_KEY", "the secret key of the store", environment)
+    return StaticProvider(access_key, secret_key, variable("AWS_SESSION_TOKEN", environment) or None)
 
 
 class RoleProvider(Provider):
@@ -70,25 +71,25 @@ class RoleProvider(Provider):
             ) from None
 
 
-def required(name: str, meaning: str) -> str:
+def required(name: str, meaning: str, environment: Mapping[str, str]) -> str:
     """The value of a variable.
 
     Raises:
         UsageError: it is missing or malformed.
     """
-    value = variable(name)
+    value = variable(name, environment)
     if not value:
         raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
     return value
 
 
-def variable(name: str) -> str:
+def variable(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """The value of a variable, or ""; a Secret that was made from a file often ends with a line break.
 
     Raises:
         UsageError: it is malformed.
     """
-    value = os.environ.get(name, "").strip()
+    value = environment.get(name, "").strip()
     if not (value.isascii() and value.isprintable()):
         # The message omits the value, which may be a credential.
         raise UsageError(f"{name} has a character that no store accepts", "set it to ASCII text in one line")

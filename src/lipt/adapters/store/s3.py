@@ -1,7 +1,7 @@
 """Objects in an S3 bucket (MinIO, AWS, Ceph, SeaweedFS ...), by minio-py."""
 
-import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Self, TypeVar
@@ -11,12 +11,13 @@ from minio import Minio
 from minio.credentials.providers import Provider
 from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
-from urllib3 import PoolManager, Timeout
+from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
 from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
 from lipt.adapters.store.credentials import credentials_of, required, variable
+from lipt.adapters.store.s3_connections import connections
 from lipt.adapters.store.s3_errors import explained, no_bucket
 from lipt.errors import LiptError, TransientError, UsageError
 
@@ -52,8 +53,8 @@ class S3Store(Store):
             self._check(prefix)
 
     @classmethod
-    def from_environment(cls, location: str) -> Self:
-        """The store at `bucket/prefix`, with endpoint and credentials from the environment.
+    def from_environment(cls, location: str, environment: Mapping[str, str]) -> Self:
+        """The store at `bucket/prefix`, with endpoint and credentials from the variables of an environment.
 
         LIPT_S3_ENDPOINT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are required; AWS_SESSION_TOKEN, AWS_REGION
         (us-east-1) and LIPT_S3_RETRY_S (60, seconds until a transient failure becomes an error) are optional. A pod
@@ -63,7 +64,7 @@ class S3Store(Store):
             UsageError: a variable is missing or malformed, or the location names no bucket.
         """
         check_location(location)
-        return cls(location, _connect(), Traffic())
+        return cls(location, _connect(environment), Traffic())
 
     def elsewhere(self, location: str) -> Self:
         """The store at `bucket/prefix`, with the endpoint and the credentials of this one, and its own ledger.
@@ -162,18 +163,20 @@ class S3Store(Store):
         return type(self)(uri.removeprefix("s3://"), self._connection, traffic)
 
     def _call(self, operation: Operation, key: str, attempt: Callable[[], T]) -> T:
-        """Run `attempt` until it succeeds, fails permanently, or LIPT_S3_RETRY_S seconds have passed."""
+        """Run `attempt` until it succeeds or fails permanently, or until LIPT_S3_RETRY_S after its first failure."""
+        failed: list[float] = []
 
         def counted() -> T:
             self.traffic.count_request(operation)
             try:
                 return attempt()
             except (MinioException, HTTPError) as error:
+                failed.append(time.monotonic())  # not the start: the first attempt may have transferred for long
                 raise self._explain(key, error) from error
 
         return Retrying(
             retry=retry_if_exception_type(TransientError),
-            stop=stop_after_delay(self._connection.retry_s),
+            stop=lambda _state: failed[-1] - failed[0] >= self._connection.retry_s,
             wait=wait_exponential(multiplier=0.2, max=_MAX_PAUSE_S) + wait_random(0, 0.2),
             reraise=True,
         )(counted)
@@ -205,16 +208,17 @@ def check_location(location: str) -> None:
         ) from None
 
 
-def _connect() -> _Connection:
-    endpoint = required("LIPT_S3_ENDPOINT", "the address of the store, http://host:port or https://host")
-    retry_s = _retry_s()
+def _connect(environment: Mapping[str, str]) -> _Connection:
+    endpoint = required("LIPT_S3_ENDPOINT", "the address of the store, http://host:port or https://host", environment)
+    retry_s = _retry_s(environment)
     silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
     # Only we retry: one budget in seconds, and every attempt is counted.
-    pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
-    region = variable("AWS_REGION") or "us-east-1"
+    pool = connections(connect_s=min(_CONNECT_S, silence_s), silence_s=silence_s, most=32)
+    region = variable("AWS_REGION", environment) or "us-east-1"
     if not region.replace("-", "").isalnum():
         raise UsageError(f"AWS_REGION={region} is not a region", "set it to one, such as us-east-1")
-    return _Connection(client_of(endpoint, credentials_of(region), region=region, pool=pool), endpoint, retry_s)
+    client = client_of(endpoint, credentials_of(region, environment), region=region, pool=pool)
+    return _Connection(client, endpoint, retry_s)
 
 
 def client_of(endpoint: str, credentials: Provider, *, region: str, pool: PoolManager) -> Minio:
@@ -235,8 +239,8 @@ def client_of(endpoint: str, credentials: Provider, *, region: str, pool: PoolMa
         raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", remedy) from None
 
 
-def _retry_s() -> float:
-    text = os.environ.get("LIPT_S3_RETRY_S") or "60"
+def _retry_s(environment: Mapping[str, str]) -> float:
+    text = environment.get("LIPT_S3_RETRY_S") or "60"
     try:
         seconds = float(text)
     except ValueError:

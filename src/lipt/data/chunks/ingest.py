@@ -55,9 +55,10 @@ def write_dataset(
 ) -> Manifest:
     """Write `source` as a data set, in one pass over its images. While a chunk is written, the next one is read.
 
-    Memory: about three chunks. If a call with `get` and `delete` is killed, the same call continues after the last finished chunk and writes the
-    same bytes; if the source has changed, it starts again. If the data set is complete, the call returns its manifest.
-    If `present` reports a missing chunk, the data set is written again, with the same bytes.
+    About three chunks are in memory at a time. If a call with `get` and `delete` is killed, the same call continues
+    after the last finished chunk and writes the same bytes; if the source has changed, it starts again. If the data
+    set is complete, the call returns its manifest. If `present` reports a missing chunk, the data set is written again,
+    with the same bytes.
 
     Args:
         put: writes a file atomically.
