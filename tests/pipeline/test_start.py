@@ -104,18 +104,23 @@ def test_fresh_draws_from_theta_p_are_compared_with_those_from_random_weights(fo
     assert fresh.pretrain_cost == 0
 
 
-def test_a_random_subset_beside_a_selected_one_has_the_same_start(folder: Path) -> None:
-    """In a run on one machine, and in the boxes of a pipeline."""
-    ctx = tiny_context(folder, {"train": {"epochs": 2, "start": "continue"}})
+def test_a_random_subset_beside_a_selected_one_has_the_same_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a run on one machine, and in the boxes of a pipeline, whose GPUs do not work here."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    ctx = tiny_context(folder, {"device": "auto", "train": {"epochs": 2, "start": "continue"}})
     document = run_with_baseline(ctx)
     assert document is not None
-    address = dispatch_box(ctx.config, engine="argo", image="lipt:1")
+    address = dispatch_box(ctx.config, engine="argo", image="lipt:1", gpus=2)
     assert len(list(folder.glob("running/*"))) == 1  # for `lipt gc`
     assert pretrain_box(address) == (3, 3)
     merged = merge_box(address)
     assert merged is not None
     boxed = train_box(address, merged.ref, select_box(address, merged.ref).ref).document
     assert not list(folder.glob("running/*"))
+    told = "this pod has asked for 2 GPUs, but torch sees none"
+    assert capsys.readouterr().err.count(told) == 4  # all boxes but `pretrain`, which only waits
     for found in (document, boxed):
         selected, random = found.rows
         assert selected.label == "LiPT, ccs, continued from theta_p"

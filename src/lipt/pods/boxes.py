@@ -27,7 +27,7 @@ from lipt.flow.runs import note_ended, note_running
 from lipt.pipeline import Engine
 from lipt.pods.outputs import RunOutputs
 from lipt.pods.spec import RunSpec
-from lipt.pods.training import context, use_threads
+from lipt.pods.training import context, tell_without_gpu, use_threads
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
@@ -114,6 +114,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     from lipt.stages.initialise import initialise
 
     check_run(ctx)
+    tell_without_gpu(ctx, parsed.gpus)
 
     def spec_of(prepared: Prepared) -> RunSpec:
         return RunSpec(
@@ -183,6 +184,7 @@ def merge_box(address: str) -> Artifact | None:
     from lipt.flow.dag import merge_jigsaws
     from lipt.stages.group import group
 
+    tell_without_gpu(ctx, spec.pods.gpus)
     swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
 
     def merge_in_pods(groups: Groups) -> None:
@@ -203,6 +205,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
     from lipt.flow.dag import Scoring, score_and_select
     from lipt.runtime.algorithm import scoring_needs
 
+    tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
     scoring = Scoring.of(ctx, prepared, theta)
     # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
@@ -230,6 +233,7 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     from lipt.flow.dag import train_and_evaluate
     from lipt.flow.reporting.report import write_report
 
+    tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
     jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
     chosen = ctx.workspace.get(subset)

@@ -45,7 +45,7 @@ def context(config: Config, pods: Pods, *, trains: bool) -> Context:
 
 def tell_without_gpu(ctx: Context, gpus: int) -> None:
     """Say that this pod computes on the CPU although it asked for GPUs: its driver or its image has a fault."""
-    if gpus and ctx.device.type == "cpu" and not ctx.waits:
+    if gpus and ctx.config.device == "auto" and ctx.device.type == "cpu" and not ctx.waits:
         ctx.reporter.say(
             f"this pod has asked for {gpus} GPU{'s' * (gpus > 1)}, but torch sees none, so it computes on the CPU: "
             "check the driver of its node, and that the image is not of VARIANT=cpu. `device: cuda` makes this an error"
