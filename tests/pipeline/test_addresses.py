@@ -28,6 +28,7 @@ from lipt.stages.train import train
 from tests.tiny import tiny_context
 
 DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 100})
+BLOCK = replace(DATASET, stage="score", settings={"block": {"of": "candidates", "start": 0, "stop": 100}})
 JIGSAW = Artifact(stage="pretrain", key="0", inputs=(), settings={"index": 0}, files={}, summary={"density": 1.0})
 
 
@@ -122,7 +123,7 @@ def test_selections_with_one_address_run_one_algorithm(tmp_path: Path) -> None:
 
     def selected(proxy: dict[str, Any] | None) -> tuple[str, str]:
         ctx = tiny_context(tmp_path, {"select": {"algorithm": "auto"}, "score": score | {"proxy": proxy}})
-        scores = replace(DATASET, stage="score", key=score_stage(ctx, DATASET, [JIGSAW]).key)
+        scores = replace(BLOCK, key=score_stage(ctx, DATASET, [JIGSAW]).key)
         return select(ctx, DATASET, [scores]).key, algorithm_of(ctx.config)
 
     assert selected({"width": 4}) == selected(None)
@@ -145,7 +146,7 @@ def keys(folder: Path, changes: dict[str, Any]) -> dict[str, str]:
         "pretrain": pretrain(ctx, DATASET, DATASET, DATASET, index=0),
         "merge": merge(ctx, DATASET, DATASET, DATASET, [JIGSAW]),
         "score": score_stage(ctx, DATASET, [DATASET]),
-        "select": select(ctx, DATASET, [DATASET]),
+        "select": select(ctx, DATASET, [BLOCK]),
         "train": train(ctx, DATASET, SUBSET),
         "evaluate": evaluate(ctx, DATASET, DATASET),
     }

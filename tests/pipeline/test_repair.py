@@ -12,15 +12,16 @@ import pytest
 
 from lipt.adapters.store import open_store
 from lipt.config import parse_config
-from lipt.errors import DamagedDataError, IntegrityError
+from lipt.errors import DamagedDataError, IntegrityError, TransientError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.dag import run
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
 from lipt.stages.ingest import ingest
-from tests.tiny import TINY, bare_context, demo_stage, tiny_context, write_store
+from tests.tiny import TINY, bare_context, demo_stage, digests, tiny_context, write_store
 
 QUICK = {"initialise": {"epochs": 1}, "train": {"epochs": 1}, "dispatch": {"jigsaws": 2}}
 
@@ -215,3 +216,21 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     flip(tmp_path / "demo/0/checkpoint")
     assert attempt.load_checkpoint() is None
     assert "its checkpoint is damaged, or of other inputs: starts from its beginning" in said.getvalue()
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is away, once theta_* is trained, and comes back before the model is to be stored."""
+    changes = {"select": {"algorithm": "random"}, "train": {"checkpoint_s": 0, "random_baseline": False}}
+    straight, said = tiny_context(tmp_path / "straight", changes), io.StringIO()
+    run(straight)
+
+    def away(self: Attempt, _data: bytes) -> None:
+        raise TransientError(f"{self.ref}: the store was unreachable", "try again")
+
+    monkeypatch.setattr(Attempt, "save_checkpoint", away)
+    ctx = Context.of(tiny_context(tmp_path / "away", changes).config, Reporter(said))
+    run(ctx)
+    assert digests(ctx.workspace) == digests(straight.workspace)
+    assert said.getvalue().count("goes on without a new checkpoint: train/") == 3  # after each epoch but the last

@@ -14,6 +14,12 @@ from lipt.pipeline import STAGE_NAMES
 if TYPE_CHECKING:
     from lipt.runtime.workspace import Workspace
 
+#: The stage that makes an input. The others take what several stages make.
+_MADE_BY = {
+    "dataset": "ingest", "theta": "initialise", "base": "initialise", "shards": "dispatch", "jigsaws": "pretrain",
+    "groups": "group", "scores": "score", "subset": "select",
+}  # fmt: skip
+
 
 @click.command()
 @click.argument("name")
@@ -63,7 +69,10 @@ def _arguments(
                 f"--in {text}: {name} has no such input",
                 f"inputs: {', '.join(k for k in parameters if 'Artifact' in parameters[k])}",
             )
-        given.setdefault(key, []).append(workspace.get(ref))
+        artifact = workspace.get(ref)
+        if (maker := _MADE_BY.get(key, artifact.stage)) != artifact.stage:
+            raise UsageError(f"--in {text}: {key} is made by {maker}, not by {artifact.stage}", f"pass {maker}/KEY")
+        given.setdefault(key, []).append(artifact)
     arguments: dict[str, Any] = {
         key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lipt.errors import IntegrityError
+from lipt.errors import IntegrityError, TransientError
 from lipt.ledger import Cost, machines
 from lipt.runtime.artifact import CHECKPOINT
 from lipt.runtime.attempt import Attempt
@@ -92,9 +92,16 @@ class Saves:
         cost = total_cost(self._attempt, ranks)
         with phase(Phase.FREE):
             if ranks.rank == 0:
-                self._attempt.save_checkpoint(_pack(cost, trainer, self._dynamics, self._extra()))
+                self._try_to_save(_pack(cost, trainer, self._dynamics, self._extra()))
         self._last = time.monotonic()
-        self._took_s = self._last - now
+        self._took_s = self._last - now  # also if it was in vain: a store that is away must not stop us for long
+
+    def _try_to_save(self, data: bytes) -> None:
+        try:
+            self._attempt.save_checkpoint(data)
+        except TransientError as error:  # the one before is still there, and nothing is lost if this attempt ends
+            reporter, label = self._attempt.reporter, self._attempt.label
+            reporter.note(label, f"goes on without a new checkpoint: {error.message}")
 
 
 def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:

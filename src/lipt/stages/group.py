@@ -5,6 +5,7 @@ from typing import Any
 
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.network import read_weights
+from lipt.stages.inputs import check_index
 from lipt.stages.merge import by_index, merge_settings, merged_soup, summary_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.tensor_files import encode_delta
@@ -19,6 +20,7 @@ def group(
     jigsaw improves on theta_*, the result is theta_* itself, and the file is almost empty.
     """
     ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
+    check_index(index, ctx.config.merge.groups, "group")
 
     def body(attempt: Attempt) -> dict[str, Any]:
         shard = min(by_index(jigsaws))

@@ -18,6 +18,7 @@ from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
+from lipt.stages.inputs import check_base
 from lipt.stages.pretrain import DELTA, quorum_of
 from lipt.training.evaluator import Evaluator
 from lipt.training.flops import flops_per_image
@@ -142,6 +143,7 @@ def merged_soup(
         confirm: evaluate the result on the images of the last comparison instead of the search images.
     """
     settings, present = ctx.config.merge, by_index(ingredients)
+    check_base(theta, list(present.values()))
     star = read_weights(attempt, theta)
     read = _reader(attempt, present)
     judge = _Judge(ctx, attempt, dataset, shards, shard=shard, confirm=confirm)

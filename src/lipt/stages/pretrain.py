@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lipt.config import Config, Pretrain
 from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.stages.inputs import check_index
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         index: of the jigsaw, and so of its shard.
     """
     ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
+    check_index(index, ctx.config.dispatch.jigsaws, "jigsaw")
 
     def body(attempt: Attempt) -> dict[str, Any]:
         # Imported here, so that the box that waits for the jigsaws, and only asks which are there, imports no torch.

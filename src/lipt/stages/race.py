@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lipt.config import override
 from lipt.data.images import image_shape
+from lipt.errors import UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import contestants, label_with_options
 from lipt.runtime.budgets import smallest_batch, steps_of
@@ -15,6 +16,7 @@ from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.child import Summary
 from lipt.runtime.processes.parent import run_together
+from lipt.stages.inputs import check_index
 from lipt.stages.train import fit, inputs_of, present, train_settings
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
@@ -41,7 +43,9 @@ def race(
         recorded: the models whose trajectories give the first losses, as those of the main training.
     """
     settings, field = ctx.config.select.race, contestants(ctx.config)
-    assert settings is not None
+    if settings is None:
+        raise UsageError("the configuration has no race", "set select.race")
+    check_index(index, len(settings.rounds) * len(field), "training of the race")
     number, contestant = divmod(index, len(field))
     share, name = settings.rounds[number], label_with_options(field[contestant])
     inputs = inputs_of(dataset, subset, start, recorded)

@@ -18,6 +18,7 @@ from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
 from lipt.selection.inputs.compressed import TopLogits
 from lipt.stages.initialise import trajectories_of
+from lipt.stages.inputs import check_base, check_blocks, check_index
 from lipt.stages.pretrain import DELTA
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies, models_at_once, outputs_of_each
@@ -70,7 +71,10 @@ def score(
     summary of the first block has the validation accuracy of the first model of `initialise`. Merges know theirs.
     """
     ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
-    block, reads = blocks(ctx, dataset)[index], scoring_needs(ctx.config)
+    check_base(base, [model for model in models if DELTA in model.files])
+    found, reads = blocks(ctx, dataset), scoring_needs(ctx.config)
+    check_index(index, len(found), "score block")
+    block = found[index]
     holds_trajectories = reads.trajectory and index == 0
 
     def body(attempt: Attempt) -> dict[str, Any]:
@@ -212,6 +216,7 @@ def _state(attempt: Attempt, artifact: Artifact, star: State) -> State:
 def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candidates:
     """The candidates or the validation images. Outputs are read block by block, when the algorithm needs them."""
     parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
+    check_blocks(parts)
     models, classes = int(parts[0].summary["models"]), int(parts[0].summary["classes"])
 
     def tensors(part: Artifact, file: str) -> State:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lipt.config import Select
 from lipt.data.shards import Positions
-from lipt.errors import RunError
+from lipt.errors import UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of, selecting
 from lipt.runtime.dataset import count_candidates, open_dataset, split_positions
@@ -29,9 +29,13 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
     """Choose the subset. File: a table with one row per candidate (position, label, score, rank, weight).
 
     Args:
-        scores: the outputs of theta_p for all candidates: the artifacts of `score`, one per block, in the order of
-            `blocks`. Empty if the algorithm needs none (random, stratified).
+        scores: the outputs of theta_p for all candidates: the artifacts of `score`, one per block, in any order. Empty
+            if the algorithm needs none (random, stratified).
+
+    Raises:
+        UsageError: `scores` are not all blocks, or those of other images.
     """
+    scores = sorted(scores, key=lambda block: (block.settings["block"]["of"], block.settings["block"]["start"]))
     settings = selecting(ctx.config, count_candidates(ctx, dataset))
     needs = needs_of(ctx.config.model_copy(update={"select": settings}))
 
@@ -45,9 +49,10 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
             candidates = read_scores(attempt, scores, "candidates")
             if needs.validation:
                 validation = read_scores(attempt, scores, "validation")
-        if len(candidates) != len(positions):
-            raise RunError(
-                f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "pass all score blocks"
+        if not torch.equal(candidates.labels_N, labels_N):
+            raise UsageError(
+                f"the scores are those of other images than the {len(positions):,} candidates",
+                "pass every block of `score`, made with the same data and `seed`",
             )
         notes = {
             "dataset": data.manifest.digest,
