@@ -85,6 +85,8 @@ def trained(ctx: Context, artifact: Artifact) -> Trained:
 def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> None:
     one, two = (run_train(tmp_path / str(count), count, CASES[name]) for count in (1, 2))
     equal(one, two)
+    assert two.cost.read["model"] == one.cost.read["model"]  # one process reads the weights for both
+    assert (one.cost.read["model"] > 0) == (name == "continue")
 
 
 @pytest.mark.parametrize("resident_mb", [0, 4096], ids=["streamed", "resident"])

@@ -5,8 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from filelock import FileLock
+
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import RunError
+from lipt.files import write_whole
 from lipt.ledger import Cost, peak_memory_bytes
 from lipt.runtime.artifact import CHECKPOINT, DIGEST_BYTES, Artifact, File, canonical_json
 from lipt.runtime.context import Context
@@ -67,6 +70,20 @@ class Attempt:
         raise self.workspace.damaged(
             artifact, name, f"is damaged: not the {artifact.files[name].num_bytes:,} bytes written"
         )
+
+    def read_for_all(self, artifact: Artifact, name: str, *, kind: Kind) -> bytes:
+        """`read`, but if several processes of this machine share the work, one of them reads for all.
+
+        Raises:
+            IntegrityError: as `read`.
+        """
+        if self.ctx.shared is None:
+            return self.read(artifact, name, kind=kind)
+        path = self.ctx.shared / f"{artifact.stage}-{artifact.key}-{name}"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                write_whole(path, self.read(artifact, name, kind=kind))  # this process may be ended at any time
+        return path.read_bytes()
 
     def put(self, name: str, data: bytes, *, kind: Kind) -> None:
         """Write an output file.

@@ -50,7 +50,7 @@ class Context:
     reporter: Reporter
     dry_run: bool = False
     shared: Path | None = None
-    """A folder that several processes of one stage share: one of them fetches the weights for all."""
+    """A folder that several processes of one stage share: one of them reads their inputs for all."""
     cache: Cache = field(default_factory=Cache, repr=False, compare=False)
     pods: InPods | None = field(default=None, repr=False, compare=False)
     """On a cluster: runs a stage in pods that share each batch."""

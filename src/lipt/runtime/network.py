@@ -1,13 +1,11 @@
 """The configured network, its weights in the workspace, and the augmentation of its training images."""
 
-from filelock import FileLock
 from torch import nn
 
 from lipt.config import Raptr
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
 from lipt.data.images import ImageSet
 from lipt.data.randaugment import RandAugment
-from lipt.files import write_whole
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
@@ -42,20 +40,10 @@ def read_weights(attempt: Attempt, artifact: Artifact) -> State:
     """The state dict of an artifact that holds a whole model. Do not change it in place: it is cached."""
     cached = attempt.ctx.cache.weights
     if artifact.ref not in cached:
-        data = _fetch(attempt, artifact)
+        data = attempt.read_for_all(artifact, WEIGHTS, kind="model")
         cached.clear()
         cached[artifact.ref] = unpack(data, origin=f"{artifact.ref}/{WEIGHTS}")
     return cached[artifact.ref]
-
-
-def _fetch(attempt: Attempt, artifact: Artifact) -> bytes:
-    if attempt.ctx.shared is None:
-        return attempt.read(artifact, WEIGHTS, kind="model")
-    path = attempt.ctx.shared / f"weights-{artifact.key}"
-    with FileLock(f"{path}.lock"):
-        if not path.exists():
-            write_whole(path, attempt.read(artifact, WEIGHTS, kind="model"))  # this process may be ended at any time
-    return path.read_bytes()
 
 
 def standard_augment(ctx: Context) -> Augment:

@@ -1,5 +1,6 @@
-"""The stages, one file each: a function takes the context and its input artifacts and returns a `Stage`. `inputs` checks
-what such a function is given.
+"""The stages, one file each: a function takes the context and its input artifacts and returns a `Stage`.
+
+`inputs` checks what such a function is given.
 
 A `Stage` makes one artifact.
 """

@@ -116,7 +116,8 @@ def trajectories_of(attempt: Attempt, models: Sequence[Artifact]) -> list[State]
         models: artifacts of `initialise`, in the order of their index.
     """
     recorded = [
-        unpack(attempt.read(model, DYNAMICS, kind="other"), origin=f"{model.ref}/{DYNAMICS}") for model in models
+        unpack(attempt.read_for_all(model, DYNAMICS, kind="other"), origin=f"{model.ref}/{DYNAMICS}")
+        for model in models
     ]
     if not attempt.ctx.config.score.disjoint:
         return recorded

@@ -129,7 +129,7 @@ class StoredSubset:
 
 def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> StoredSubset:
     """Read a stored selection. `sources` adds the candidates' names, if the data set has them."""
-    data = attempt.read(subset, SUBSET, kind="other")
+    data = attempt.read_for_all(subset, SUBSET, kind="other")
     selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)
     positions_K, weights_K = selection.ascending()
     return StoredSubset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())

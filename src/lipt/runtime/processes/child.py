@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -110,6 +110,7 @@ def run_stage(
     options: Any,
 ) -> Any:
     """Run the body of a stage in this process. Returns its summary, files and cost for the parent."""
+    ctx = replace(ctx, shared=processes.folder)
     attempt = Attempt(ctx=ctx, ref=ref, label=label, made_from=made_from)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
