@@ -10,6 +10,8 @@ import yaml
 from PIL import Image
 
 from lipt.cli import main
+from lipt.config import parse_config
+from lipt.flow.checks.facts import Facts
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.stages.ingest import ingest
@@ -65,3 +67,10 @@ def test_doctor_names_the_class_and_a_share_that_keeps_one(
     settings = ctx.config.select.model_copy(update={"fraction": 0.15})
     enough = Context.of(ctx.config.model_copy(update={"select": settings}), reporter)
     assert select(enough, ingest(enough).make(), []).make().summary["kept_per_class"][2] > 0
+
+
+@pytest.mark.parametrize(("fraction", "lost"), [(0.01, ["oak", "rare"]), (0.02, ["rare"]), (0.12, [])])
+def test_all_classes_without_an_image_are_found(fraction: float, lost: list[str]) -> None:
+    config = parse_config(TINY | {"select": {"algorithm": "stratified", "fraction": fraction}})
+    facts = Facts(train=130, classes=3, size=(8, 8), per_class=SIZES)
+    assert facts.classes_without_images(config) == (lost, 0.12)  # 9 of the 10 rare ones are candidates

@@ -68,6 +68,7 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("grid: {train.lr: [0.1, 0.1]}", "grid.train.lr has the value 0.1 twice"),
         ("grid: [{train.lr: [0.1, 1]}, {train.lr: [1]}]", "sweep.yaml: two grids have the point train.lr=1"),
         ("base: {seed: 1}", "grid is missing or empty"),
+        ("grid: []", "grid is missing or empty"),
         ("grids: {train.lr: [0.1]}", "line 1: grids is neither base nor grid"),
         ("grid: [1, 2]", "contains a single value, not settings"),
         ("grid: {part: {all: {1: 2}}}", "unknown key '1'"),

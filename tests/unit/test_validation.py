@@ -83,7 +83,7 @@ WRONG = [
         UsageError,
         "initialise.batch_size is 2 and an epoch has about 129 images: resnet18 cannot train on",
     ),
-    ("train.epoch_fraction=0.001", UsageError, "train.batch_size is 32 and an epoch has 1 images: resnet18 cannot"),
+    ("train.epoch_fraction=0.001", UsageError, "train.batch_size is 32 and an epoch has 1 image: resnet18 cannot"),
     ("merge.recalibration_images=1", UsageError, "merge.recalibration_images is 1: resnet18 cannot train on"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),
@@ -298,6 +298,11 @@ class Softmax(Net):
 class Infinite(Net):
     def forward(self, x):
         return super().forward(x) / 0
+class Stateful(Net):
+    def get_extra_state(self): return {"seen": 1}
+    def set_extra_state(self, state): pass
+def stateful(num_classes): return Stateful(num_classes, 64)
+def compiled(num_classes): return torch.compile(Net(num_classes, 64))
 def viewing(num_classes): return Viewing(num_classes)
 def softmax(num_classes): return Softmax(num_classes, 64)
 def infinite(num_classes): return Infinite(num_classes, 64)
@@ -322,6 +327,10 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
         return check_model(parse_config({"device": "cpu", "precision": precision, "model": own}), facts)
 
     assert check("fits") == 3 * 64 * 10 + 10
+    with pytest.raises(UsageError, match=r"the state of own_nets:stateful has _extra_state, which is no tensor"):
+        check("stateful")
+    with pytest.raises(UsageError, match=r"own_nets:compiled is compiled.*\n  -> return it without torch.compile"):
+        check_model(parse_config({"device": "cpu", "model": {"name": "own_nets:compiled"}}), facts)
     with pytest.raises(UsageError, match=r"cannot process images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):
         check("large")
     with pytest.raises(UsageError, match=r"returns shape \(20,\) for 2 images and 10 classes"):

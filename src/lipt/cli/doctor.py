@@ -252,12 +252,14 @@ def _selection(config: Config, facts: Facts | None) -> str:
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
-    lost = facts.class_without_images(config) if facts else None
-    warning = (
-        f"; warning: class {lost[0]} gets no image at {format_budget(kept)}: select.fraction={lost[1]:g} keeps one"
-        if lost
-        else ""
-    )
+    lost, enough = facts.classes_without_images(config) if facts else ([], 0.0)
+    warning = ""
+    if lost:
+        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        of_each = "" if len(lost) == 1 else " of each"
+        remedy = f": select.fraction={enough:g} keeps one{of_each}" if enough < 1 else ", as so few are there"
+        which = f"class {named} gets" if len(lost) == 1 else f"classes {named} get"
+        warning = f"; warning: {which} no image at {format_budget(kept)}{remedy}"
     label = algorithm_label(config)
     return f"{label}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}{warning}"
 

@@ -126,7 +126,7 @@ def make_sweep(
         origin: source of both, for errors.
         places: sources of single settings; `grid_places`: of axes and of the settings below their values.
     """
-    grids = [_axes(each, origin) for each in (grid if isinstance(grid, list) else [grid])]
+    grids = [_axes(each, origin) for each in (grid or [None] if isinstance(grid, list) else [grid])]
     count = sum(math.prod(map(len, each.values())) for each in grids)
     if count > MOST_POINTS:
         sizes = " + ".join(" x ".join(str(len(values)) for values in each.values()) for each in grids)

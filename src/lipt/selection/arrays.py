@@ -95,7 +95,10 @@ def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
         return found.long()
     if found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
         raise UsageError(f"{what} must be integers, not {found.dtype}", remedy)
-    return found.long()
+    whole = found.long()
+    if found.dtype == torch.uint64 and int(whole.min()) < 0:
+        raise UsageError(f"{what} of 2^63 and more are no numbers of classes or samples", remedy)
+    return whole
 
 
 def per_model(values: Any) -> list[Any]:

@@ -64,7 +64,9 @@ def integer(value: Any, what: str, *, least: int) -> int:
     """
     found = plain(value)
     if not isinstance(found, int) or isinstance(found, bool) or found < least:
-        remedy = _pass(what, found, int) or "pass such a number"
+        too_small = isinstance(found, (int, float)) and found < least
+        remedy = "" if too_small else _pass(what, found, int)
+        remedy = remedy or "pass such a number"
         raise UsageError(f"{what} must be an integer of {least} or more, not {found!r}", remedy)
     return found
 

@@ -9,6 +9,7 @@ import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -234,13 +235,15 @@ class Selection:
         return sink.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to `path` as Parquet, atomically.
+        """Write the table to `path` as Parquet, atomically. Of a link, the file that it leads to is replaced.
 
         Raises:
-            UsageError: `path` names no file.
+            UsageError: `path` names no file, but a device or a pipe for example.
             RunError: the file cannot be written.
         """
-        target = file_named(path)
+        target = Path(os.path.realpath(file_named(path)))
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            raise UsageError(f"{path} is a device or a pipe, which would be replaced", "name a file")
         try:
             write_whole(target, self.to_parquet())
         except OSError as error:

@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -53,7 +53,7 @@ def build_user_model(path: str, num_classes: int, *, code: str | None = None) ->
             return function(num_classes=num_classes)
         except LiptError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"model.name: {path} raised {in_one_line(error)}", _CORRECT) from error
 
 
@@ -81,6 +81,9 @@ def _imported(path: str) -> tuple[Callable[..., Any], str | None]:
     module_name, _, function = path.partition(":")
     if not function or not all(part.isidentifier() for part in module_name.split(".")):
         raise UsageError(f"model.name: {path!r} is not of the form package.module:function", "write it in this form")
+    if module_name.endswith(".py"):
+        right = f"{module_name.removesuffix('.py')}:{function}"
+        raise UsageError(f"model.name: {module_name} is a file, not a module", f"write {right}")
     if module_name == "__main__":
         raise UsageError(
             f"model.name: {path} is a function of the running program, which other processes cannot import",
@@ -88,14 +91,20 @@ def _imported(path: str) -> tuple[Callable[..., Any], str | None]:
         )
     try:
         module, code = _module(module_name)
-        found: Callable[..., Any] = getattr(module, function)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise UsageError(
             f"model.name: cannot import {path}: {error}",
             "run in the folder of the module, install it, or set PYTHONPATH to its folder",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"model.name: importing {module_name} raised {in_one_line(error)}", _CORRECT) from error
+    try:
+        found: Callable[..., Any] = getattr(module, function)
+    except AttributeError:
+        raise UsageError(
+            f"model.name: {getattr(module, '__file__', None) or module_name} has no function {function}",
+            "correct its name; if you mean another file, rename it: Python found this one first",
+        ) from None
     if not callable(found):
         raise UsageError(
             f"model.name: {path} is not a function", "name one that takes num_classes and returns a network"
@@ -162,10 +171,11 @@ _CORRECT = "correct it; -v shows the traceback"
 
 @contextmanager
 def _current_folder() -> Iterator[None]:
-    """Search modules in the current folder first, as `python -m` does."""
+    """Search modules in the current folder first, as `python -m` does. What they print is not our result."""
     folder = os.getcwd()
     sys.path.insert(0, folder)
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         sys.path.remove(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,6 +75,19 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     same(Selection.load(path), first)
     with pytest.raises(RunError, match="cannot write"):
         first.save(path / "below a file")
+
+
+def test_of_a_link_the_file_is_written_and_no_pipe_is_replaced(tmp_path: Path) -> None:
+    first = select("random", make(N, C), fraction=0.3)
+    (tmp_path / "real.parquet").write_bytes(b"old")
+    (tmp_path / "link.parquet").symlink_to("real.parquet")
+    first.save(tmp_path / "link.parquet")
+    assert (tmp_path / "link.parquet").is_symlink()
+    same(Selection.load(tmp_path / "real.parquet"), first)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe is a device or a pipe, which would be replaced"):
+        first.save(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("path", ["", "/", "a\0b", None])
@@ -219,7 +233,7 @@ def test_weights_however_small_can_be_drawn_by() -> None:
 def test_what_cannot_be_sampled() -> None:
     with pytest.raises(UsageError, match="all weights of the selection are 0"):
         weighted([0.0, 0.0, 0.0]).sampler()
-    with pytest.raises(UsageError, match="num_samples must be an integer of 1 or more, not 0"):
+    with pytest.raises(UsageError, match="num_samples must be an integer of 1 or more, not 0\n  -> pass such a number"):
         weighted([1.0, 1.0, 1.0]).sampler(0)
 
 

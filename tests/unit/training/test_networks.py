@@ -158,6 +158,10 @@ def not_a_model(num_classes: int) -> int:
     return num_classes
 
 
+def exits(num_classes: int) -> nn.Module:
+    raise SystemExit(3)
+
+
 def takes_nothing() -> nn.Module:
     return one_layer(3)
 
@@ -178,6 +182,22 @@ def test_own_model_by_import_path() -> None:
 
 def test_the_only_linear_layer_needs_no_name() -> None:
     assert build_model(f"{__name__}:one_layer", num_classes=5, seed=0).classifier_name == "1"
+
+
+def test_what_a_module_prints_is_no_result_and_it_may_not_end_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loud.py").write_text(
+        "from torch import nn\nprint('imported')\n"
+        "def net(num_classes):\n    print('built')\n    return nn.Sequential(nn.Linear(3, num_classes))\n"
+    )
+    (tmp_path / "ending.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    build_model("loud:net", num_classes=5, seed=0)
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "imported\nbuilt\n")
+    with pytest.raises(UsageError, match="importing ending raised SystemExit: 3"):
+        build_model("ending:net", num_classes=5, seed=0)
 
 
 def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +224,9 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
         (f"{__name__}:one_layer", {"width": 8}, "model.width: tests.unit.training.test_networks:one_layer has a fixed"),
         ("vit_small", {"width": 24}, "24 cannot be divided into attention heads of 16"),
         ("no.such.module:net", {}, "cannot import"),
-        (f"{__name__}:nothing", {}, "cannot import"),
+        (f"{__name__}:nothing", {}, "test_networks.py has no function nothing\n  -> correct its name"),
+        ("nets.py:net", {}, "nets.py is a file, not a module\n  -> write nets:net"),
+        (f"{__name__}:exits", {}, "exits raised SystemExit: 3"),
         (f"{__name__}:not_a_model", {}, "not an nn.Module"),
         (":net", {}, "':net' is not of the form package.module:function"),
         ("os:path", {}, "os:path is not a function"),

@@ -281,5 +281,12 @@ def digest_sample(places: Sequence[tuple[str | os.PathLike[str], int]]) -> str:
                 file.seek(offset)
                 digest.update(hashlib.sha256(file.read(_HEAD)).digest())
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}", "restore the file, then ingest again") from error
+            raise unreadable(str(path), error) from error
     return digest.hexdigest()
+
+
+def unreadable(path: str, error: OSError) -> RunError:
+    """The error for a file of the source that was there when the source was opened."""
+    may_not = isinstance(error, PermissionError)
+    remedy = f"let user {os.geteuid()} read it" if may_not else "restore the file, then ingest again"
+    return RunError(f"{path}: {error.strerror}", remedy)

@@ -18,6 +18,7 @@ from lipt.data.sources.base import (
     digest_lines,
     digest_sample,
     is_folder,
+    unreadable,
 )
 from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, visible_folders
 from lipt.errors import RunError, UsageError
@@ -85,7 +86,7 @@ class FolderSource(Source, format="imagefolder"):
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise RunError(f"{path}: {error.strerror}", "restore the file, then ingest again") from error
+            raise unreadable(str(path), error) from error
         return image_to_store(data, str(path))
 
     def fingerprint(self) -> str:

@@ -174,6 +174,8 @@ def _class_names(folder: Path) -> list[str]:
             continue
         try:
             names = parse(file.read_text(encoding="utf-8-sig"))
+            if not names:
+                raise ValueError("names no class")
         except (ValueError, RecursionError) as error:
             raise RunError(f"{file}: {error}", form) from error
         for name in names:

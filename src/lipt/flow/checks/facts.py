@@ -74,22 +74,21 @@ class Facts:
         images = "images" if self.test else "training images"
         return f" ({self.train + self.test:,} {images} less {test}{held_out:,} for validation)"
 
-    def class_without_images(self, config: Config) -> tuple[str, float] | None:
-        """The smallest class if a balanced selection keeps no image of it, and a share that keeps one.
+    def classes_without_images(self, config: Config) -> tuple[list[str], float]:
+        """The classes of which a balanced selection keeps no image, and a share that keeps one of each.
 
-        Both are estimates: the exact candidates of a class are known only after ingestion. None if there is no such
-        class, or if the numbers are unknown.
+        Both are estimates: the exact candidates of a class are known only after ingestion. No classes if the numbers
+        are unknown.
         """
         settings = config.select
         balanced = settings.algorithm == "stratified" or (settings.balanced and settings.algorithm != "random")
         if not self.per_class or not balanced:
-            return None
+            return [], 0.0
         # Each class loses its share to validation, but keeps at least one candidate.
         sizes = [max(1, round(count * (1 - config.data.validation_fraction))) for count in self.per_class.values()]
-        if all(shares(max(1, round(settings.fraction * sum(sizes))), sizes)):
-            return None
-        name, count = min(zip(self.per_class, sizes, strict=True), key=lambda each: each[1])
-        return name, math.ceil(100 / count) / 100
+        kept = shares(max(1, round(settings.fraction * sum(sizes))), sizes)
+        lost = [name for name, count in zip(self.per_class, kept, strict=True) if not count]
+        return lost, math.ceil(100 / min(sizes)) / 100
 
 
 def _train(data: Data, listing: Listing) -> dict[str, int]:

@@ -21,6 +21,8 @@ from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, on_device, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
 
+_RAISE = "raise it, or train on more images"
+
 
 def check_model(config: Config, facts: Facts | None) -> int:
     """Build the network; returns its number of weights. A user's own model is also applied to two images.
@@ -46,6 +48,13 @@ def check_model(config: Config, facts: Facts | None) -> int:
 def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[int, int]) -> None:
     """Apply the network to two images, as it is scored and as it is trained."""
     name, (height, width) = config.model.name, size
+    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        raise UsageError(f"model.name: {name} is compiled, which hides its layers", "return it without torch.compile")
+    if odd := [key for key, value in model.state_dict().items() if not isinstance(value, Tensor)]:
+        raise UsageError(
+            f"model.name: the state of {name} has {odd[0]}, which is no tensor and cannot be stored",
+            "leave out get_extra_state; keep numbers in a buffer",
+        )
     others = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
     if others:
         raise UsageError(f"model.name: {name} has weights of {', '.join(map(str, others))}", "return it with .float()")
@@ -104,8 +113,9 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         UsageError: it has one value per channel; names the setting.
     """
     assert facts.size is not None
-    if not (why := next(lonely_images(config, facts), None)):
+    if not (found := next(lonely_images(config, facts), None)):
         return
+    why, remedy = found
     try:
         model.train()(torch.zeros(1, 3, *facts.size))
     except ValueError as error:
@@ -113,12 +123,12 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         raise UsageError(
             f"{why}: {config.model.name} cannot train on a single image of {height}x{width} pixels, "
             "because its BatchNorm would see one value per channel",
-            "raise it, or train on more images",
+            remedy,
         ) from error
 
 
-def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
-    """Why a training or a recalibration has a batch of one image."""
+def lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Why a training or a recalibration has a batch of one image, and what helps."""
     try:
         candidates, trains = facts.candidates(config.data), trains_models(config)
     except LiptError:  # other checks report it
@@ -137,8 +147,8 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
         shard = config.dispatch.batches * size
         batches.append(("dispatch", f"{shard:,}", size, batch_sizes(shard, size)[-1]))
         if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
-            yield "merge.recalibration_images is 1"
+            yield "merge.recalibration_images is 1", "raise it"
     for section, images, size, smallest in batches:
         if smallest == 1:
-            of = "" if size == 1 else f" and an epoch has {images} images"
-            yield f"{section}.batch_size is {size}{of}"
+            of = "" if size == 1 else f" and an epoch has {images} image{'s' * (images != '1')}"
+            yield f"{section}.batch_size is {size}{of}", "train on more images" if images == "1" else _RAISE

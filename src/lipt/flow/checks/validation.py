@@ -238,6 +238,7 @@ def _model_check(config: Config, facts: Facts | None) -> Check:
     """
     settings = config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
+    is_default &= ":" not in settings.name  # a function of torchvision, given as a user's own
     is_default &= not (config.train.raptr or config.initialise.raptr)
     is_default &= facts is None or not any(lonely_images(config, facts))
     return partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)

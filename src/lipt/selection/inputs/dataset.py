@@ -37,8 +37,9 @@ def score_dataset(
 ) -> Candidates:
     """Logits and penultimate features of every sample, float32 on the CPU, from one pass in eval mode.
 
-    Nothing is averaged over a batch, so `batch_size` changes the result only by rounding. Afterwards the model is on
-    its old device, and each of its modules in its old mode (train or eval).
+    `batch_size` changes the result only by rounding, unless the model averages over a batch in eval mode, too
+    (BatchNorm without running statistics). Afterwards the model is on its old device, and each of its modules in its
+    old mode (train or eval). So one model must not be in two threads at a time.
 
     Args:
         model: one, or several whose outputs the algorithms combine. It returns the logits, or a dict that holds them

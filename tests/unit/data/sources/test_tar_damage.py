@@ -312,6 +312,8 @@ def test_a_tar_whose_name_is_a_pattern(tmp_path: Path) -> None:
     ("file", "content", "told"),
     [
         ("classes.txt", b"cat\n\ndog\n", "classes.txt: line 2 is empty; it would shift the labels"),
+        ("classes.txt", b"\n", "classes.txt: names no class"),
+        ("classes.json", b"[]", "classes.json: names no class"),
         ("classes.txt", b"cat\ncat\n", "classes.txt: 'cat' occurs twice"),
         ("classes.txt", b"caf\xe9\ndog\n", "classes.txt: 'utf-8' codec can't decode"),
         ("classes.json", b'["cat", "cat"]', "classes.json: 'cat' occurs twice"),
