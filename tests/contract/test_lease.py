@@ -191,6 +191,28 @@ def test_a_late_beat_does_not_bring_back_a_claim_that_was_removed(
     assert store.list() == []
 
 
+def test_who_waits_leaves_as_soon_as_the_work_is_done(location: str) -> None:
+    """Not one after the other: of a hundred that wait for theta_*, each would otherwise wait for its turn."""
+    store, done, left = open_store(location), threading.Event(), list[bool]()
+
+    def wait() -> None:
+        try:
+            with lease.leased(open_store(location), "stage/key/lease", lambda text: None, done.is_set):
+                left.append(False)
+        except lease.DoneMeanwhileError:
+            left.append(True)
+
+    with lease.leased(store, "stage/key/lease", lambda text: None) as held:
+        waiting = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        done.set()
+        for thread in waiting:
+            thread.join(30)
+        assert left == [True] * 3
+        held.check()  # they left although the lease is held
+
+
 def test_no_error_of_a_store_ends_the_beat(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(location)
     monkeypatch.setattr(lease, "BEAT_S", 0.02)

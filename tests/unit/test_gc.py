@@ -63,7 +63,9 @@ def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeyp
     assert workspace.store.size(dead.key) is None
 
 
-def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(tmp_path: Path) -> None:
+def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It may reuse old artifacts and then wait for a node; no process works in its workspace meanwhile."""
     workspace = Workspace(str(tmp_path))
     used, reused = (demo_stage(workspace, lambda _: {}, name=name).make() for name in ("train", "initialise"))
@@ -71,10 +73,18 @@ def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(tmp_path:
     cost.write_text(json.dumps(json.loads(cost.read_text()) | {"ended": time.time() - 30 * 86_400}))
     note_point(workspace, bare_context(workspace).config, [used])
     note_running(workspace, "0.json", [reused.ref])
-    assert list_unused(workspace, days=7) == []
-    assert [each.ref for each in list_unused(workspace, days=0)] == [reused.ref]
     note = tmp_path / "running/0.json"
-    note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 8 * 86_400}))
+    for age in (0, 8):
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - age * 86_400}))
+        assert list_unused(workspace, days=7) == list_unused(workspace, days=0) == []
+    main(["gc", str(tmp_path), "--days", "0", "--yes"])
+    told = capsys.readouterr()
+    assert told.out == "nothing to remove\n"
+    assert (
+        f"that began 8.0 days ago has not ended: what it goes on from stays; if it has failed, delete file://{note}"
+        in (told.err)
+    )
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 31 * 86_400}))
     assert [each.ref for each in list_unused(workspace, days=7)] == [reused.ref]  # it was given up
     note.write_text("{")
     with pytest.raises(IntegrityError, match=r"running/0\.json is damaged"):

@@ -13,7 +13,7 @@ from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.listing import Run, list_runs
-from lipt.flow.runs import Unused, list_leftovers, list_unused, remove, remove_leftovers
+from lipt.flow.runs import Unused, list_leftovers, list_running, list_unused, remove, remove_leftovers
 from lipt.report.numbers import DASH, format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
@@ -79,8 +79,9 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
 
     A run notes what it needs when it has ended, a sweep after each point. So nothing is removed while a stage runs in
     WORKSPACE; start no run there while `gc` removes. The artifacts of a stopped run are listed once they, and all that
-    was made from them, are older than --days. Unfinished artifacts are never listed. To give up a run or a sweep, first
-    delete its folder in WORKSPACE/reports or its files in WORKSPACE/sweeps. To give up the last one, delete WORKSPACE.
+    was made from them, are older than --days. What a run on a cluster goes on from stays until the run has ended, for
+    30 days at most. Unfinished artifacts are never listed. To give up a run or a sweep, first delete its folder in
+    WORKSPACE/reports or its files in WORKSPACE/sweeps. To give up the last one, delete WORKSPACE.
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
@@ -94,6 +95,9 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
         if not leftovers:
             raise
         complain(f"lipt: artifacts stay: {error}")
+    for run in list_running(place):
+        what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
+        complain(f"lipt: a run on a cluster that began {run.days:.1f} days ago has not ended: {what}")
     lines = [
         f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
     ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]

@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,6 +28,10 @@ _REFS = TypeAdapter(list[str])
 #: Folder of the notes of runs on a cluster that have not ended: between two of its pods, no process of a run works.
 _RUNNING = "running/"
 _DAY_S = 86_400.0
+#: A note that is older counts no more: its run was deleted, or it failed.
+_LONGEST_RUN_DAYS = 30.0
+#: Requests at a time.
+_AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
     # First, because a run that ends meanwhile writes its report before it removes its note.
-    running = [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
+    running = [note.refs for note in list_running(workspace, days=max(days, _LONGEST_RUN_DAYS))]
     named = [refs_of(read_report(workspace.store, folder)) for folder in report_folders(workspace)]
     named += [read_list(workspace, key) for key in workspace.store.list(SWEEPS)]
     if any(named):  # else nothing is known of what is needed
@@ -65,18 +70,25 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         )
     old, young = list[Unused](), list[str]()
     keys, digests = workspace.store.sizes(), _digests(workspace, reached)
-    for ref, num_bytes in sizes_of(keys).items():
-        if ref in reached:
-            continue
+    others = {ref: num_bytes for ref, num_bytes in sizes_of(keys).items() if ref not in reached}
+
+    def ended(ref: str) -> float | None:
+        """When it was finished; None if it stays anyway."""
         try:
             artifact = workspace.get(ref)
             # It points to the chunks of images that were touched. Without it, the next run reads all of them again.
             if artifact.stage == CHUNKS and artifact.summary.get("digest") in digests:
-                continue
-            ended = workspace.cost(artifact).ended
+                return None
+            return workspace.cost(artifact).ended
         except (MissingObjectError, IntegrityError):  # not finished, or damaged, so that it would be made again
+            return None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        times = list(pool.map(ended, others))
+    for (ref, num_bytes), at in zip(others.items(), times, strict=True):
+        if at is None:
             continue
-        age = (time.time() - ended) / _DAY_S
+        age = (time.time() - at) / _DAY_S
         if age >= days:
             old.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
         else:
@@ -131,16 +143,38 @@ def note_ended(workspace: Workspace, name: str) -> None:
     workspace.store.delete(f"{_RUNNING}{name}")
 
 
-def _read_running(workspace: Workspace, key: str, *, days: float) -> list[str]:
-    """The references that `note_running` wrote; none if the run started longer ago, or has just ended."""
-    try:
-        note = json.loads(workspace.store.read(key, kind="other"))
-        return [str(ref) for ref in note["refs"]] if time.time() - note["since"] < days * _DAY_S else []
-    except MissingObjectError:
-        return []
-    except (ValueError, LookupError, TypeError):
-        what = f"{workspace.store.uri}/{key} is damaged, so it is unknown which artifacts its run needs"
-        raise IntegrityError(what, "when that run has ended, delete this file") from None
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A run on a cluster that has not ended, or has failed."""
+
+    key: str
+    """Of its note."""
+    days: float
+    """Since it began."""
+    refs: list[str]
+    """The artifacts that it goes on from."""
+
+
+def list_running(workspace: Workspace, *, days: float = _LONGEST_RUN_DAYS) -> list[Running]:
+    """What `note_running` wrote, of the runs that began within `days`.
+
+    Raises:
+        IntegrityError: a note is damaged.
+    """
+    found = []
+    for key in workspace.store.list(_RUNNING):
+        try:
+            note = json.loads(workspace.store.read(key, kind="other"))
+            age = (time.time() - note["since"]) / _DAY_S
+            refs = [str(ref) for ref in note["refs"]]
+        except MissingObjectError:  # it has just ended
+            continue
+        except (ValueError, LookupError, TypeError):
+            what = f"{workspace.store.uri}/{key} is damaged, so it is unknown which artifacts its run needs"
+            raise IntegrityError(what, "when that run has ended, delete this file") from None
+        if age < days:
+            found.append(Running(key=key, days=age, refs=refs))
+    return found
 
 
 def read_list(workspace: Workspace, key: str) -> list[str]:
@@ -172,12 +206,11 @@ class Origins:
 
     def reached(self, refs: Iterable[str]) -> set[str]:
         """These references, and those of all that their artifacts were made from. Lost ones count too."""
-        reached, ahead = set[str](), list(refs)
-        while ahead:
-            ref = ahead.pop()
-            if ref not in reached:
-                reached.add(ref)
-                ahead += self._of(ref)
+        reached, ahead = set[str](), set(refs)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            while ahead:
+                reached |= ahead
+                ahead = set(itertools.chain.from_iterable(pool.map(self._of, ahead))) - reached
         return reached
 
     def _of(self, ref: str) -> list[str]:

@@ -40,6 +40,10 @@ class LostLeaseError(Exception):
     """Another process has taken over: this one was suspended for too long."""
 
 
+class DoneMeanwhileError(Exception):
+    """Who waited for a lease does not need it any more: another process has done the work."""
+
+
 class Lease:
     """A lease that this process holds."""
 
@@ -83,11 +87,17 @@ def _remove(store: Store, claim: str) -> None:
 
 
 @contextmanager
-def leased(store: Store, name: str, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(
+    store: Store, name: str, say: Callable[[str], None], done: Callable[[], bool] = lambda: False
+) -> Iterator[Lease]:
     """Hold the lease `name`, the beginning of a key; wait for it first.
 
     Args:
         say: told for whom this process waits, and that it takes over from a dead one.
+        done: whether the work is done. Many may wait for it: none of them then waits for its turn.
+
+    Raises:
+        DoneMeanwhileError: `done` has become true while this process waited.
     """
     rivals, pause_s = _Rivals(store, name, say), 0.1
     while True:
@@ -104,6 +114,8 @@ def leased(store: Store, name: str, say: Callable[[str], None]) -> Iterator[Leas
             rivals.pause_s = pause_s * random.uniform(0.5, 1)  # two that met are not to meet again
             time.sleep(rivals.pause_s)
             pause_s = min(pause_s * 1.3, _LONGEST_PAUSE_S)
+            if done():
+                raise DoneMeanwhileError
             if not rivals.alive():
                 break
 

@@ -13,7 +13,7 @@ from lipt.rng import reproducible
 from lipt.runtime.artifact import CHECKPOINT, CHUNKS, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
-from lipt.runtime.lease import Lease, LostLeaseError, leased
+from lipt.runtime.lease import DoneMeanwhileError, Lease, LostLeaseError, leased
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +56,19 @@ class Stage:
             self.ctx.reporter.planned(self.label)
             return self._artifact()
         while finished is None:
-            with self.leased() as lease:
-                try:
+            try:
+                with self.leased(done=lambda: self.find() is not None) as lease:
                     finished = self._finished() or self._make(lease)  # another process may have made it meanwhile
-                except LostLeaseError:
-                    self.ctx.reporter.note(self.label, "another process has taken over")
+            except DoneMeanwhileError:
+                finished = self._finished()
+            except LostLeaseError:
+                self.ctx.reporter.note(self.label, "another process has taken over")
         return finished
 
-    def leased(self, name: str = "lease") -> AbstractContextManager[Lease]:
-        """Hold a lease on this stage, or on something else that is done for it; waits for another holder."""
+    def leased(self, name: str = "lease", done: Callable[[], bool] = lambda: False) -> AbstractContextManager[Lease]:
+        """Hold a lease on this stage, or on something else that is done for it; see `lipt.runtime.lease.leased`."""
         note = self.ctx.reporter.note
-        return leased(self.ctx.workspace.store, f"{self.ref}/{name}", lambda text: note(self.label, text))
+        return leased(self.ctx.workspace.store, f"{self.ref}/{name}", lambda text: note(self.label, text), done)
 
     def _finished(self) -> Artifact | None:
         """The finished artifact, noted and reported."""
