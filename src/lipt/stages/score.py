@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from lipt.config import Config
+from lipt.data.chunks import Dataset
 from lipt.data.images import ImageSet, ResidentImages, image_shape
+from lipt.data.shards import Positions
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions
@@ -91,10 +93,7 @@ def score(
         for number, recorded in enumerate(trajectories_of(attempt, models) if holds_trajectories else []):
             attempt.put(_trajectory(number), pack(recorded), kind="other")
         if index == 0 and models[0].stage == "initialise":
-            network = new_model(ctx, len(data.manifest.classes), 0, read_weights(attempt, models[0]))
-            judged = images_of(ctx, data, "train", validation)
-            counts["accuracy"] = accuracies([on_device(network, ctx.device)], judged, device=ctx.device)[0]
-            attempt.flops += len(judged) * flops_per_image(network, image_shape(judged)).forward
+            counts["accuracy"] = _accuracy(attempt, models[0], data, validation)
         if not reads.outputs:
             return counts
         images = images_of(ctx, data, "train", positions)
@@ -111,6 +110,15 @@ def score(
     stored |= {"trajectories": holds_trajectories, "outputs": reads.outputs}
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
+
+
+def _accuracy(attempt: Attempt, model: Artifact, data: Dataset, validation: Positions) -> float:
+    """The validation accuracy of a whole model. Its memory is free afterwards, for the images that are scored."""
+    ctx = attempt.ctx
+    network = new_model(ctx, len(data.manifest.classes), 0, read_weights(attempt, model))
+    images = images_of(ctx, data, "train", validation)
+    attempt.flops += len(images) * flops_per_image(network, image_shape(images)).forward
+    return accuracies([on_device(network, ctx.device)], images, device=ctx.device)[0]
 
 
 def output_bytes(config: Config, classes: int, features: int) -> int:
