@@ -1,6 +1,5 @@
 """Objects in an S3 bucket (MinIO, AWS, Ceph, SeaweedFS ...), by minio-py."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -11,7 +10,7 @@ from minio import Minio
 from minio.credentials.providers import Provider
 from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
-from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
@@ -166,17 +165,21 @@ class S3Store(Store):
         """Run `attempt` until it succeeds or fails permanently, or until LIPT_S3_RETRY_S after its first failure."""
         failed: list[float] = []
 
+        def over(state: RetryCallState) -> bool:
+            """Whether the time is over. It counts from the first failure: what came before it may have taken long."""
+            failed.append(state.outcome_timestamp or 0.0)
+            return failed[-1] - failed[0] >= self._connection.retry_s
+
         def counted() -> T:
             self.traffic.count_request(operation)
             try:
                 return attempt()
             except (MinioException, HTTPError) as error:
-                failed.append(time.monotonic())  # not the start: the first attempt may have transferred for long
                 raise self._explain(key, error) from error
 
         return Retrying(
             retry=retry_if_exception_type(TransientError),
-            stop=lambda _state: failed[-1] - failed[0] >= self._connection.retry_s,
+            stop=over,
             wait=wait_exponential(multiplier=0.2, max=_MAX_PAUSE_S) + wait_random(0, 0.2),
             reraise=True,
         )(counted)
