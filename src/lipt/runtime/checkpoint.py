@@ -99,7 +99,7 @@ class Saves:
     def _try_to_save(self, data: bytes) -> None:
         try:
             self._attempt.save_checkpoint(data)
-        except TransientError as error:  # the one before is still there, and nothing is lost if this attempt ends
+        except TransientError as error:  # the one before is still there
             reporter, label = self._attempt.reporter, self._attempt.label
             reporter.note(label, f"goes on without a new checkpoint: {error.message}")
 
