@@ -9,7 +9,7 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, R
 from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import contestants, own_memory, scoring_needs
-from lipt.stages.merge import confirmation
+from lipt.stages.merge import HELD_BYTES, confirmation
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
@@ -99,6 +99,10 @@ class ChoiceWork(RunSizes):
         settings = self.config.merge
         judged, used = merge_images(settings, count, validation, self.shard), confirmation(settings, validation).stop
         streams, looked = self.streams(used), self.shard + used
+        held = min(count, HELD_BYTES // self.net.delta_bytes)
+        # Each ingredient is evaluated, averaged, and interpolated if the method does that.
+        passes = 2 if settings.method in ("uniform", "best_single") else 3
+        reads = held + passes * (count - held)
         return Work(
             stage=stage,
             flops=judged * self.net.forward,
@@ -106,15 +110,15 @@ class ChoiceWork(RunSizes):
             decoded=looked,
             read={
                 "data": looked * self.data.span_bytes,
-                "model": count * self.net.delta_bytes,
+                "model": reads * self.net.delta_bytes,
                 "other": self.shard_bytes,
             },
             written={"model": self.net.file_bytes},
             streams=streams,
             once={"model": self.net.file_bytes, "other": self.data.index_bytes},
-            requests=count + self.requests(looked, streams=streams),
+            requests=reads + self.requests(looked, streams=streams),
             memory_bytes=self.memory
-            + math.ceil(count) * self.net.delta_bytes
+            + math.ceil(held + (held < count)) * self.net.delta_bytes
             + _MERGE_STATES * self.net.state_bytes
             + self.resident(used),
         )

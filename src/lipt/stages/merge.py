@@ -28,7 +28,8 @@ from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, pack, state_of
 
-_HELD = 512 * 2**20  # bytes of deltas
+#: Bytes of deltas that a merge holds in memory. It reads the others again in each pass.
+HELD_BYTES = 512 * 2**20
 
 
 def merge(
@@ -165,7 +166,7 @@ def merged_soup(
 def _reader(attempt: Attempt, present: Mapping[int, Artifact]) -> Callable[[int], bytes]:
     """A function that reads the delta of an ingredient. Its memory does not grow with the number of ingredients.
 
-    A merge goes through all ingredients about three times. The first ones stay in memory, `_HELD` bytes of them. To
+    A merge goes through all ingredients about three times. The first ones stay in memory, up to `HELD_BYTES`. To
     drop the oldest instead would not help: each would be gone when its turn comes again.
     """
     held: dict[int, bytes] = {}
@@ -174,7 +175,7 @@ def _reader(attempt: Attempt, present: Mapping[int, Artifact]) -> Callable[[int]
         if index in held:
             return held[index]
         data = attempt.read(present[index], DELTA, kind="model")
-        if sum(map(len, held.values())) + len(data) <= _HELD:
+        if sum(map(len, held.values())) + len(data) <= HELD_BYTES:
             held[index] = data
         return data
 
