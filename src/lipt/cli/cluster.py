@@ -28,7 +28,7 @@ from lipt.cli.options import config_options, output_option, print_json
 from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters, warn
 from lipt.cli.verbose import set_when_stopped
 from lipt.config import load_config
-from lipt.errors import RunError, TransientError, UsageError
+from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import ClusterEngine
 
 _POLL_S = 2.0
@@ -77,8 +77,9 @@ def submit(
         set_when_stopped(goes_on)
         try:
             state = _at_end(chosen, handle.run)
-        except TransientError as error:
-            raise TransientError(error.message, goes_on) from error
+        except LiptError as error:
+            remedy = goes_on if isinstance(error, TransientError) else f"{error.remedy}; {goes_on}"
+            raise type(error)(error.message, remedy) from error
         if output == "text":
             _show(state)
         _exit_if_failed(state)
@@ -134,17 +135,22 @@ def _exit_if_failed(state: RunState) -> None:
 @click.command()
 @click.argument("handle")
 def cancel(handle: str) -> None:
-    """Stop the run HANDLE. Finished stages stay in the workspace; the same run started again continues there."""
+    """Stop the run HANDLE. Finished stages stay in the workspace; the same run started again continues there.
+
+    Of a run that has ended, it stops worker pods that are still running.
+    """
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
-    state = engine.state(address.run)
-    if state.over:
-        click.echo(f"{handle} has ended already: {state.phase}")
-        return
-    engine.cancel(address.run)
+    state, jobs = engine.state(address.run), list[str]()
+    if not state.over:
+        engine.cancel(address.run)
     with suppress(MissingError):  # not started yet
-        delete_jobs(cluster, address.namespace, engine.workflow(address.run))
-    click.echo(f"{handle} is being stopped")
+        jobs = delete_jobs(cluster, address.namespace, engine.workflow(address.run))
+    if state.over:
+        also = f"; its Job {', '.join(jobs)} was still running, and is stopped" if jobs else ""
+        click.echo(f"{handle} has ended already: {state.phase}{also}")
+    else:
+        click.echo(f"{handle} is being stopped")
 
 
 @click.command()

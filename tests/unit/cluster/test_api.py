@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lipt.adapters.cluster import api, argo
 from lipt.adapters.cluster.api import PATIENCE_S, Cluster, MissingError, Patience, UnreachableError, drawn_name
@@ -108,6 +109,55 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     assert [box.phase for box in state.boxes] == ["Skipped", "Skipped", "Failed", "Skipped", "Skipped"]
     assert state.boxes[2].message == "no quorum"
     assert state.over
+    for found in (whole, ended):  # an attempt that succeeds after one that did not
+        found |= {"phase": "Succeeded", "message": ""}
+    state = Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny")
+    assert (state.boxes[2].phase, state.boxes[2].message) == ("Succeeded", "")
+
+
+class Restarting(JsonHandler):
+    """Answers the first call; then it wants another token, or does not know the roles for a moment."""
+
+    calls: list[str]
+    then: int
+
+    def do_GET(self) -> None:
+        self.calls.append(self.headers.get("Authorization", ""))
+        if len(self.calls) == 1 or (self.then == 401 and self.calls[-1] == "Bearer new") or len(self.calls) > 3:
+            self.answer({"kind": "Status"})
+        else:
+            self.answer({"message": 'pods is forbidden: User "x" cannot list: RBAC: role "y" not found'}, self.then)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_were_accepted_are_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    handler = type("Handler", (Restarting,), {"calls": [], "then": status})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        config = tmp_path / "config"
+        named = yaml.safe_load(config.read_text())
+        named["users"][0]["user"] = {"token": "old"}
+        config.write_text(yaml.safe_dump(named))
+        cluster = Cluster(patience_s=30)
+        assert cluster.get("/version") == {"kind": "Status"}
+        named["users"][0]["user"] = {"token": "new"}
+        config.write_text(yaml.safe_dump(named))
+        assert cluster.get("/version") == {"kind": "Status"}
+    assert handler.calls[:2] == ["Bearer old"] * 2
+    assert handler.calls[2] == "Bearer new"
+
+
+def test_credentials_that_were_never_accepted_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = type("Handler", (Restarting,), {"calls": ["before"], "then": 401})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(UsageError, match="does not accept your credentials"):
+            Cluster(patience_s=30).get("/version")
+    assert len(handler.calls) == 2
 
 
 def test_a_run_that_is_suspended_says_so_and_how_it_goes_on() -> None:

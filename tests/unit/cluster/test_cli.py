@@ -44,7 +44,9 @@ class Server(JsonHandler):
             phase = self.end if cls.rounds < 0 else "Running"
             self.answer({"spec": {"arguments": {"parameters": parameters}}, "status": {"phase": phase}})
         elif url.path.endswith("/jobs"):
-            self.answer({"items": [{"metadata": {"name": "tiny-1-pretrain"}}]})
+            ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+            jobs = [{"metadata": {"name": "tiny-1-pretrain"}}, {"metadata": {"name": "tiny-1-group"}, "status": ended}]
+            self.answer({"items": [job for job in jobs if job["metadata"]["name"] not in cls.deleted]})
         elif url.path.endswith("/log"):
             cls.read += 1
             timed = parse_qs(url.query).get("timestamps") == ["true"]
@@ -163,6 +165,11 @@ def test_cancel_stops_a_run_that_has_not_ended(server: type[Server]) -> None:
     assert server.deleted == ["tiny-1-pretrain"]  # its workers, too: they would outlive its boxes
     server.change = None
     assert lipt("cancel", HANDLE).stdout == f"{HANDLE} has ended already: Succeeded\n"
+    server.deleted.clear()  # a box that was killed leaves its workers
+    assert lipt("cancel", HANDLE).stdout == (
+        f"{HANDLE} has ended already: Succeeded; its Job tiny-1-pretrain was still running, and is stopped\n"
+    )
+    assert server.deleted == ["tiny-1-pretrain"]
     assert server.change is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,24 @@ def test_the_cluster_is_reached_through_the_proxy_that_kubectl_uses(
             monkeypatch.setenv(named, address)
             (tmp_path / "config").write_text(_kubeconfig("http://cluster.example"))
         assert Cluster().get("/version") == {"asked": "http://cluster.example/version"}
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_proxy_may_want_a_login_and_have_no_scheme(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def answer(self: Proxy) -> None:
+        asked.append(self.headers.get("Proxy-Authorization"))
+        self.answer({})
+
+    with serving(type("Handler", (Proxy,), {"do_GET": answer})) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        (tmp_path / "config").write_text(_kubeconfig("http://cluster.example"))
+        monkeypatch.setenv("HTTP_PROXY", f"{scheme}me:p%40ss@{address.removeprefix('http://')}")
+        Cluster().get("/version")
+    assert asked == ["Basic " + base64.b64encode(b"me:p@ss").decode()]
 
 
 @pytest.mark.parametrize("named", ["kubeconfig", "HTTP_PROXY"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -105,6 +106,16 @@ def test_a_token_of_the_user_is_sent(server: type[Server], monkeypatch: pytest.M
     monkeypatch.setenv("KFP_EXISTING_TOKEN", "mine")
     Kubeflow(Answers(), "vision").submit("tiny", {})
     assert set(server.asked_with) == {"Bearer mine"}
+
+
+def test_a_token_that_cannot_be_sent_is_in_no_message(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFP_EXISTING_TOKEN", "mine\n")  # a Secret that was made from a file
+    Kubeflow(Answers(), "vision").submit("tiny", {})
+    assert set(server.asked_with) == {"Bearer mine"}
+    monkeypatch.setenv("KFP_EXISTING_TOKEN", "secret\nsecret")
+    with pytest.raises(UsageError, match="a character that cannot be sent\n  -> set KFP_EXISTING_TOKEN") as caught:
+        Kubeflow(Answers(), "vision").submit("tiny", {})
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:

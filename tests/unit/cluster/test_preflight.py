@@ -111,7 +111,9 @@ def test_our_store_says_why_it_does_not_start(
     conditions: list[Any], containers: list[Any], job: dict[str, Any], message: str, remedy: str
 ) -> None:
     path = "/api/v1/namespaces/lipt-store"
-    pod = {"metadata": {"name": "m"}, "status": {"conditions": conditions, "containerStatuses": containers}}
+    mesh = {"name": "istio-proxy", "restartCount": 0, "state": {"running": {}}}
+    statuses = [mesh, *({"name": "minio"} | container for container in containers)]
+    pod = {"metadata": {"name": "m"}, "status": {"conditions": conditions, "containerStatuses": statuses}}
     documents: dict[str, Any] = {f"{path}/pods": {"items": [pod]}, f"{path}/pods/m/log": MINIO_LOG}
     address = {"data": {"endpoint": "http://minio.lipt-store:9000"}}
     documents["/api/v1/namespaces/vision/configmaps/lipt-s3"] = address

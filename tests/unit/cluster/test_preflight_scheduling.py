@@ -52,6 +52,12 @@ def test_gpu_nodes_that_take_the_pods_are_counted() -> None:
     assert scheduling.nodes(site(cluster, gpus=8, tolerations=[TOLERATION])) == "1 of 3 nodes take a pod with 8 GPUs"
 
 
+def test_a_number_of_gpus_may_be_written_as_a_quantity() -> None:
+    """So Kubernetes writes a thousand shares."""
+    many = node("a", size={"nvidia.com/gpu": "1k"})
+    assert scheduling.nodes(site(with_nodes(many), gpus=900)) == "1 of 1 nodes take a pod with 900 GPUs"
+
+
 def test_gpus_that_a_run_leaves_idle_are_mentioned_with_the_parameters_that_take_them() -> None:
     text = scheduling.nodes(site(with_nodes(*GPU_NODES)))
     assert text.startswith("1 of 3 nodes take a pod without GPU; 2 with GPUs")

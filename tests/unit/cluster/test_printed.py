@@ -86,6 +86,17 @@ def test_a_line_is_told_when_it_is_complete() -> None:
     assert log.news(node.answer(log.query), over=True) == "no end\n"
 
 
+def test_lines_whose_times_go_back_within_an_answer_are_told() -> None:
+    """Two goroutines stamp stdout and stderr."""
+    node, log = Kubelet(), GrowingLog()
+    node.says(1.5, "first\n")
+    node.says(1.4, "the error\n")
+    node.says(1.6, "last\n")
+    assert log.news(node.answer(log.query), over=False) == "first\nthe error\nlast\n"
+    node.says(1.6, "more\n")
+    assert log.news(node.answer(log.query), over=False) == "more\n"
+
+
 def test_a_log_whose_beginning_its_node_has_dropped() -> None:
     node, log = Kubelet(), GrowingLog()
     node.says(1, "first\n")

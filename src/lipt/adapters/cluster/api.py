@@ -71,31 +71,36 @@ class Cluster:
         Raises:
             UsageError: there are no credentials, or the client library is missing.
         """
+        self._answered = False
+        self._load()
+        self._patience = Patience(FIRST_ANSWER_S if self._of_person else patience_s, patience_s)
+        self._connect_s = min(_CONNECT_S, patience_s)
+        self._ahead = timedelta()
+        """By how much the clock of the API server is ahead of that of this machine."""
+
+    def _load(self) -> None:
+        """Load the credentials, and make a client that has them."""
         try:
             from kubernetes import client, config
             from kubernetes.config.config_exception import ConfigException
         except ImportError:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
-        first_s, of_person = patience_s, False
+        self._of_person = False
         try:
             if os.environ.get("KUBECONFIG"):  # as in kubectl, which may run in a pod, too
                 raise ConfigException
             config.load_incluster_config()
         except ConfigException:
-            first_s, of_person = FIRST_ANSWER_S, True
+            self._of_person = True
             kubeconfig.load()
         settings = client.Configuration.get_default_copy()
-        if of_person:
+        if self._of_person:
             kubeconfig.use_proxy(settings)
         settings.retries = False  # `request` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
         through = getattr(self._client.rest_client.pool_manager, "proxy", None)
         self.proxy = None if through is None else str(through.url)
-        self._patience = Patience(first_s, patience_s)
-        self._connect_s = min(_CONNECT_S, patience_s)
-        self._ahead = timedelta()
-        """By how much the clock of the API server is ahead of that of this machine."""
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
@@ -170,9 +175,16 @@ class Cluster:
                 _request_timeout=(self._connect_s, 60),
             )[0]
             self._note_time(answer.headers.get("Date"))
+            self._answered = True
             return str(answer.data.decode("utf-8", "replace"))
         except ApiException as error:
-            raise _translated(error, method, path) from None
+            failed = _translated(error, method, path)
+            if self._answered and (error.status == 401 or (error.status == 403 and _STARTING in failed.message)):
+                # They were accepted before: a token has been replaced, or the API server has just started.
+                with suppress(LiptError):
+                    self._load()
+                failed = TransientError(failed.message, failed.remedy)
+            raise failed from None
         except (HTTPError, OSError) as error:
             raise UnreachableError(
                 f"the Kubernetes API server {self.host} is unreachable: {cause_of(error)}",
@@ -232,6 +244,10 @@ def drawn_name(base: str) -> str:
 
 _MAX_NAME, _DRAWN = 63, 5
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+
+
+#: In a refusal while the API server, just started, does not yet know the roles.
+_STARTING = "RBAC: "
 
 
 class MissingError(RunError):

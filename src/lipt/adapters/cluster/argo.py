@@ -108,8 +108,8 @@ class Argo:
             told = [node for node in tried if node.get("message")]
             # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
-            message = told[-1]["message"] if told else ""
             reached = _phase(whole.get("phase", "")) if whole else unreached
+            message = told[-1]["message"] if told and reached != "Succeeded" else ""  # else that of an earlier attempt
             if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated
             started, finished = whole.get("startedAt"), whole.get("finishedAt")

@@ -221,11 +221,16 @@ class JobWatch:
         self.advance(done, self.completions)
         nodes = sorted(pod["spec"]["nodeName"] for pod in _running(pods))
         text = f"{done} of {self.completions} pods done, {len(nodes)} running"
-        text += f" ({', '.join(nodes)})" if nodes else ""
+        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+        text += f" ({', '.join(nodes[:_NAMED])}{more})" if nodes else ""
         text += ", suspended: waits in its queue" if job_status.is_suspended(job) else ""
         if text != self.shown:
             self.say(f"{self.name}: {text}")
             self.shown = text
+
+
+#: Nodes that a line names.
+_NAMED = 8
 
 
 def pause_s(quiet_s: float) -> float:

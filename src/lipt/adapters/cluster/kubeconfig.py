@@ -2,8 +2,10 @@
 
 import logging
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, getproxies_environment, proxy_bypass
+
+from urllib3.util import make_headers
 
 from lipt.errors import UsageError, in_one_line
 
@@ -57,9 +59,15 @@ def use_proxy(settings: Any) -> None:
     merged = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
     context = merged["contexts"].get_with_name(merged["current-context"])["context"]
     own = merged["clusters"].get_with_name(context["cluster"])["cluster"].safe_get("proxy-url")
-    settings.proxy = own or getproxies().get(urlsplit(settings.host).scheme)
-    settings.no_proxy = "" if own else f"{getproxies_environment().get('no', '')},{_LOOPBACK}"
-    kind = urlsplit(settings.proxy or "http:").scheme
+    proxy = own or getproxies().get(urlsplit(settings.host).scheme)
+    settings.proxy = proxy if not proxy or "://" in proxy else f"http://{proxy}"  # as kubectl and curl
+    excepted = getproxies_environment().get("no", "")
+    settings.no_proxy = "" if own else excepted if excepted == "*" else f"{excepted},{_LOOPBACK}"
+    found = urlsplit(settings.proxy or "http:")
+    if found.username:
+        login = f"{unquote(found.username)}:{unquote(found.password or '')}"
+        settings.proxy_headers = make_headers(proxy_basic_auth=login)
+    kind = found.scheme
     if kind not in ("http", "https"):
         # The message omits the address, which may contain a password.
         raise UsageError(

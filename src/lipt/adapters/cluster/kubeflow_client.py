@@ -42,7 +42,8 @@ def connect(cluster: Api, namespace: str) -> Any:
             host=host,
             namespace=namespace,
             proxy=proxy_to(host) if host else cluster.proxy,
-            existing_token=os.environ.get("KFP_EXISTING_TOKEN"),
+            existing_token=os.environ.get("KFP_EXISTING_TOKEN", "").strip() or None,
+            ssl_ca_cert=os.environ.get("SSL_CERT_FILE") if host else None,
             credentials=ServiceAccountTokenVolumeCredentials(token) if token else None,
         )
 
@@ -114,6 +115,13 @@ def call(function: Callable[[], T]) -> T:
             f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
             "set KFP_ENDPOINT, or check the cluster",
         ) from None
+    except ValueError as error:
+        if "header value" not in str(error):
+            raise
+    # Not in the handler: the message of that error holds the token, so no traceback may show it.
+    raise UsageError(
+        "the token for Kubeflow Pipelines has a character that cannot be sent", "set KFP_EXISTING_TOKEN to one line"
+    )
 
 
 def _translated(error: Any) -> LiptError:

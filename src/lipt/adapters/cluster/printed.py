@@ -65,16 +65,18 @@ class GrowingLog:
         *lines, rest = answer.split("\n")  # not at other ends of lines, after which there is no time
         if rest and over:
             lines.append(rest)
-        fresh, known = [], self._count
+        # Within an answer the times may go back a little: stdout and stderr are stamped apart.
+        before, known, fresh = self._last, self._count, []
         for line in lines:
             time, _, text = line.partition(" ")
-            if time < self._last:
+            if time < before:
                 continue
-            if time == self._last and known:
+            if time == before and known:
                 known -= 1
                 continue
-            self._count = self._count + 1 if time == self._last else 1
-            self._last, known = time, 0
+            if time >= self._last:
+                self._count = self._count + 1 if time == self._last else 1
+                self._last = time
             fresh.append(f"{text}\n")
         return self._printed(fresh)
 

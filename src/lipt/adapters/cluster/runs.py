@@ -174,11 +174,19 @@ def _on_a_lost_node(pod: dict[str, Any], namespace: str) -> str:
     )
 
 
-def delete_jobs(cluster: Api, namespace: str, workflow: str) -> None:
-    """Delete a run's worker pods, which would outlive its boxes for ten minutes."""
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+def delete_jobs(cluster: Api, namespace: str, workflow: str) -> list[str]:
+    """Delete the Jobs of a run that have not ended, and so their pods: these would outlive the boxes. Jobs that have
+    ended stay, for their logs.
+
+    Returns:
+        Their names.
+    """
+    path, deleted = f"/apis/batch/v1/namespaces/{namespace}/jobs", []
     for job in cluster.get(path, labelSelector=f"{RUN_LABEL}={workflow}")["items"]:
-        cluster.delete(f"{path}/{job['metadata']['name']}")
+        if not job_status.condition(job):
+            deleted.append(str(job["metadata"]["name"]))
+            cluster.delete(f"{path}/{deleted[-1]}")
+    return deleted
 
 
 def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, Any]]) -> dict[str, str]:

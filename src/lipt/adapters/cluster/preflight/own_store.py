@@ -60,7 +60,8 @@ def _raise_why(cluster: Api, namespace: str, pod: dict[str, Any]) -> None:
         if entry["type"] == "PodScheduled" and entry["status"] != "True":
             remedy = f"kubectl -n {namespace} get pvc; without a storage class: components/ephemeral"
             raise RunError(f"MinIO waits for a node: {entry.get('message', '')}", remedy)
-    (container,) = pod["status"].get("containerStatuses") or [{}]
+    statuses = pod["status"].get("containerStatuses", [])  # beside MinIO's there may be that of a mesh
+    container: dict[str, Any] = next((status for status in statuses if status["name"] == "minio"), {})
     waiting = container.get("state", {}).get("waiting", {})
     if waiting.get("reason") == "CreateContainerConfigError":  # its Secret is made by the set-up
         _check_setup(cluster, namespace)

@@ -16,7 +16,9 @@ _NO_GPUS = "-p gpus=N, -p gpu_resource=NAME, or install the device plugin"
 def nodes(site: Site) -> str:
     """At least one node accepts the run's pods: ready, with selected labels and tolerated taints, and large enough."""
     found, pods = _nodes(site), site.pods
-    gpus = {_name(node): int(node["status"].get("allocatable", {}).get(pods.gpu_resource, 0)) for node in found}
+    gpus = {
+        _name(node): int(amount(str(node["status"].get("allocatable", {}).get(pods.gpu_resource, 0)))) for node in found
+    }
     with_gpus = [node for node in found if gpus[_name(node)]]
     candidates = [node for node in (with_gpus if pods.gpus else found) if gpus[_name(node)] >= pods.gpus]
     selected = [node for node in candidates if pods.node_selector.items() <= node["metadata"]["labels"].items()]
