@@ -32,6 +32,8 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import ClusterEngine
 
 _POLL_S = 2.0
+#: Seconds between two looks at why pods do not start.
+_REASONS_S = 30.0
 
 
 @click.command()
@@ -76,7 +78,7 @@ def submit(
         goes_on = f"the run goes on: lipt status {handle} --wait"  # the same command would start a second run
         set_when_stopped(goes_on)
         try:
-            state = _at_end(chosen, handle.run)
+            state = _at_end(chosen, handle, cluster)
         except LiptError as error:
             remedy = goes_on if isinstance(error, TransientError) else f"{error.remedy}; {goes_on}"
             raise type(error)(error.message, remedy) from error
@@ -93,7 +95,7 @@ def status(handle: str, wait: bool, output: str) -> None:
     """Show the state of the run HANDLE, box by box."""
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
-    state = _at_end(engine, address.run) if wait else engine.state(address.run)
+    state = _at_end(engine, address, cluster) if wait else engine.state(address.run)
     why = dict[str, str]()
     if not state.over:
         with suppress(MissingError):  # not started yet
@@ -111,11 +113,18 @@ def status(handle: str, wait: bool, output: str) -> None:
     _exit_if_failed(state)
 
 
-def _at_end(engine: EngineClient, run: str) -> RunState:
-    """The state of a run once it is over. Says on stderr if somebody suspends it."""
-    suspended = False
-    while not (state := engine.state(run)).over:
-        suspended = _tell_suspended(run, state, told=suspended)
+def _at_end(engine: EngineClient, handle: Handle, cluster: Cluster) -> RunState:
+    """The state of a run once it is over. Says on stderr if somebody suspends it, and why its pods do not start."""
+    suspended, looked, told = False, time.monotonic(), dict[str, str]()
+    while not (state := engine.state(handle.run)).over:
+        suspended = _tell_suspended(handle.run, state, told=suspended)
+        if time.monotonic() - looked >= _REASONS_S:
+            looked = time.monotonic()
+            with suppress(LiptError):  # this only informs
+                why = waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run))
+                for box in why.keys() - told.keys():
+                    click.echo(f"{handle.run}: {box}: {why[box]}", err=True)
+                told = why
         time.sleep(_POLL_S)
     return state
 

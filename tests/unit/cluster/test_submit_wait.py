@@ -14,11 +14,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from lipt.adapters.cluster.engine import EngineClient, RunState
+from lipt.adapters.cluster.argo import Argo
+from lipt.adapters.cluster.engine import RunState
+from lipt.adapters.cluster.runs import Handle
 from lipt.cli import cluster as verbs
 from lipt.cli import main
 from lipt.errors import TransientError
 from tests.tiny import TINY
+from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.installed import Installed
 from tests.unit.cluster.servers import serving, use_cluster
 
@@ -78,7 +81,7 @@ def test_a_cluster_that_is_lost_meanwhile_is_no_reason_to_submit_again(
 ) -> None:
     """Exit code 3 alone would say: the same command again."""
 
-    def lost(_engine: EngineClient, _run: str) -> RunState:
+    def lost(*_given: Any) -> RunState:
         raise TransientError("the API server is unreachable", "check the cluster, then try again")
 
     monkeypatch.setattr(verbs, "_at_end", lost)
@@ -117,3 +120,34 @@ def test_who_waits_for_a_run_that_is_suspended_is_told_so_once(
         main([*verb, "argo/vision/tiny"])
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(" -> ")[0] for line in told] == ["tiny: suspended, so no further box starts"] * 2
+
+
+def test_who_waits_is_told_once_why_pods_do_not_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image lipt:1"}
+    labels = {"app.kubernetes.io/component": "merge"}
+    metadata = {"name": "x-1", "labels": labels, "creationTimestamp": "2026-01-01T00:01:00Z"}
+    pod = {"metadata": metadata, "status": {"containerStatuses": [{"state": {"waiting": waiting}}]}}
+    workflow: dict[str, Any] = {"spec": {}, "status": {"phase": "Running"}}
+    cluster = Answers(
+        {
+            "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/x": workflow,
+            "/api/v1/namespaces/vision/pods": {"items": [pod]},
+            "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
+            "/api/v1/namespaces/vision/events": {"items": []},
+        }
+    )
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            workflow["status"] = {"phase": "Succeeded"}
+
+    monkeypatch.setattr(verbs, "_REASONS_S", 0)
+    monkeypatch.setattr("lipt.cli.cluster.time.sleep", pause)
+    handle = Handle(engine="argo", namespace="vision", run="x")
+    state = verbs._at_end(Argo(cluster, "vision"), handle, cluster)
+    assert state.phase == "Succeeded"
+    assert capsys.readouterr().err == "x: merge: 2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1\n"
