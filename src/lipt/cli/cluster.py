@@ -122,7 +122,7 @@ def _at_end(engine: EngineClient, handle: Handle, cluster: Cluster) -> RunState:
             looked = time.monotonic()
             with suppress(LiptError):  # this only informs
                 why = waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run))
-                for box in why.keys() - told.keys():
+                for box in [box for box in why if box not in told]:
                     click.echo(f"{handle.run}: {box}: {why[box]}", err=True)
                 told = why
         time.sleep(_POLL_S)

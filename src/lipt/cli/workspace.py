@@ -90,14 +90,14 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     place, unused = _existing(workspace), list[Unused]()
     leftovers = list_leftovers(place)
     try:
+        for run in list_running(place):
+            what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
+            complain(f"lipt: a run on a cluster that began {run.days:.1f} days ago has not ended: {what}")
         unused = list_unused(place, days=days)
     except RunError as error:
         if not leftovers:
             raise
         complain(f"lipt: artifacts stay: {error}")
-    for run in list_running(place):
-        what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
-        complain(f"lipt: a run on a cluster that began {run.days:.1f} days ago has not ended: {what}")
     lines = [
         f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
     ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lipt.adapters.cluster import job_watch
+from lipt.adapters.cluster import fanout, job_watch
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.job_watch import NO_ROOM, NeverRan, pause_s
@@ -200,7 +200,7 @@ def test_after_the_quorum_a_worker_that_gets_no_node_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    monkeypatch.setattr(job_watch, "_ADMITTED_WITHIN_S", 0.3)
+    monkeypatch.setattr(job_watch, "ADMITTED_WITHIN_S", 0.3)
     monkeypatch.setattr("lipt.adapters.cluster.job_status._LEAST_GRACE_S", 0.1)
     handler = type("Handler", (Unplaced,), {"asked": Counter()})
     with serving(handler) as address:
@@ -376,7 +376,7 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
     room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    monkeypatch.setattr(job_watch, "_ADMITTED_WITHIN_S", 0.3)
+    monkeypatch.setattr(job_watch, "ADMITTED_WITHIN_S", 0.3)
     handler = type("Handler", (Refusing,), {"asked": Counter(), "admits": 1_000_000})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
@@ -385,6 +385,42 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
     assert lost[0].startswith(f"the namespace does not admit its pod: {QUOTA}")
     assert isinstance(lost[0], NeverRan)
     assert handler.asked["deleted"] == 1
+
+
+class FullOfJobs(Server):
+    """A quota has no room for a Job until the `admits`-th attempt."""
+
+    admits = 3
+
+    def do_POST(self) -> None:
+        self.asked["tried"] += 1
+        if self.asked["tried"] < self.admits and not self.path.endswith("/events"):
+            self.body()
+            why = "exceeded quota: q, requested: count/jobs.batch=1, used: count/jobs.batch=2"
+            self.answer({"message": f'jobs.batch "x" is forbidden: {why}', "reason": "Forbidden"}, 403)
+        else:
+            super().do_POST()
+
+    def _status(self) -> dict[str, Any]:
+        return {"succeeded": 2, "completedIndexes": "0,1", "conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.mark.parametrize("admits", [3, 1_000_000])
+def test_a_box_waits_while_a_quota_has_no_room_for_its_job(
+    admits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "_QUOTA_S", 0.05)
+    handler, said = type("Handler", (FullOfJobs,), {"asked": Counter(), "admits": admits}), list[str]()
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(say=said.append, room_within_s=30 if admits == 3 else 0.3)
+    assert len([text for text in said if text.startswith("pretrain: waits, because vision does not admit it")]) == 1
+    if admits == 3:
+        assert lost == {}
+    else:
+        assert sorted(lost) == [0, 1]
+        assert lost[1].startswith("vision does not admit it: exceeded quota: q, requested: count/jobs.batch=1")
+        assert isinstance(lost[1], NeverRan)
 
 
 class Unpulled(Server):
@@ -407,7 +443,7 @@ def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
     room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the box would wait for it until the deadline, and a training without end."""
-    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "_ADMITTED_WITHIN_S": 0.3}.items():
+    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "ADMITTED_WITHIN_S": 0.3}.items():
         monkeypatch.setattr(job_watch, name, seconds)
     handler = type("Handler", (Unpulled,), {"asked": Counter()})
     said: list[str] = []

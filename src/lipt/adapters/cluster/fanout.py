@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, NotAdmittedError, drawn_name
 from lipt.adapters.cluster.job_manifest import RUN_LABEL, Pods, job_manifest
-from lipt.adapters.cluster.job_watch import JobWatch
+from lipt.adapters.cluster.job_watch import ADMITTED_WITHIN_S, JobWatch, NeverRan
 from lipt.adapters.cluster.own_run import OwnRun
 from lipt.errors import LiptError, RunError
 
@@ -29,6 +29,8 @@ _ORPHAN_S = 600
 _LATE_ORPHAN_S = 60
 #: Seconds for which a box that waits for its pods waits for the API server too: an upgrade may take minutes.
 _OUTAGE_S = 900.0
+#: In a refusal that ends when others have ended; seconds between two attempts then.
+_QUOTA, _QUOTA_S = "exceeded quota", 5.0
 #: The most characters of an Event's message.
 _MESSAGE = 1024
 #: Annotation of a Job: the pod that waits for it.
@@ -120,7 +122,9 @@ def run_job(
         advance=advance,
     )
     try:
-        _start(cluster, jobs, job, name, say, together=together)
+        refused = _start(cluster, jobs, job, name, say, together=together, room_within_s=room_within_s)
+        if refused:
+            return dict.fromkeys(range(completions), refused)
         lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
         if not watch.ended:
             cluster.delete(path)
@@ -134,9 +138,18 @@ def run_job(
 
 
 def _start(
-    cluster: Cluster, jobs: str, job: dict[str, Any], name: str, say: Callable[[str], None], *, together: bool
-) -> None:
-    """Create a Job, or take over the one that an earlier attempt of this box has created."""
+    cluster: Cluster,
+    jobs: str,
+    job: dict[str, Any],
+    name: str,
+    say: Callable[[str], None],
+    *,
+    together: bool,
+    room_within_s: float | None,
+) -> NeverRan | None:
+    """Create a Job, or take over the one that an earlier attempt of this box has created. While a quota has no room for
+    a Job, wait as for its pods. Returns why it was not created, if so.
+    """
     path = f"{jobs}/{job['metadata']['name']}"
     with suppress(MissingError):
         found = cluster.get(path)
@@ -145,10 +158,23 @@ def _start(
             limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found, cluster.now()) if together else 0)
             annotations = {_BOX: job["metadata"]["annotations"][_BOX]}
             cluster.patch(path, {"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": limit}})
-            return
+            return None
         cluster.delete(path)  # ended in an earlier attempt; its results are in the workspace
         _until_gone(cluster, path)
-    cluster.create(jobs, job)
+    until, told = time.monotonic() + (room_within_s or ADMITTED_WITHIN_S), False
+    while True:
+        try:
+            cluster.create(jobs, job)
+            return None
+        except NotAdmittedError as error:
+            if _QUOTA not in error.message:
+                raise
+            if time.monotonic() >= until:
+                return NeverRan(f"{error.message} -> {error.remedy}")
+            if not told:
+                say(f"{name}: waits, because {error.message} -> {error.remedy}")
+            told = True
+        time.sleep(_QUOTA_S)
 
 
 def running_arguments(here: ThisPod, name: str) -> list[list[str]]:

@@ -30,7 +30,7 @@ ROOM_WITHIN_S = 1200.0
 _ROOM_AGAIN_S = 3600.0
 #: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start. From the
 #: quorum on, also until one of those that are left gets a node; if none has finished, that may take `ROOM_WITHIN_S`.
-_ADMITTED_WITHIN_S = 600.0
+ADMITTED_WITHIN_S = 600.0
 
 
 @dataclass(kw_only=True)
@@ -125,12 +125,12 @@ class JobWatch:
             clocks.set(now, job, pods, slow=slow, hindered=bool(self.refused or self.stuck), together=together)
             if together and room_s is not None and len(_running(pods)) == self.completions:
                 room_s = max(room_s, _ROOM_AGAIN_S)
-            if now - clocks.admitted > (room_within_s or _ADMITTED_WITHIN_S):
+            if now - clocks.admitted > (room_within_s or ADMITTED_WITHIN_S):
                 return self._without(job, self._hindrance())
             if room_s is not None and now - clocks.placed > room_s:
                 return self._without(job, NO_ROOM)
             if quorum is not None and job.get("status", {}).get("succeeded", 0) >= quorum:
-                idle = now - clocks.active > (max(_ADMITTED_WITHIN_S, late_s) if isfinite(late_s) else ROOM_WITHIN_S)
+                idle = now - clocks.active > (max(ADMITTED_WITHIN_S, late_s) if isfinite(late_s) else ROOM_WITHIN_S)
                 if idle or 0 < job_status.left(job) <= len(slow):
                     why = f"slower than {grace:g} times the median of the finished ones"
                     return self._without(job, NO_ROOM if idle else why) | dict.fromkeys(slow.values(), why)
