@@ -3,40 +3,21 @@
 A `Journal` records the finished chunks, so that an interrupted call can continue.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lipt.data.chunks.copies import Copy, Original, Part, has_thumbnails, images_copy, thumbnails_copy
+from lipt.data.chunks.copies import Copy, has_thumbnails, images_copy, thumbnails_copy
 from lipt.data.chunks.journal import Journal, occupied
 from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo, canonical_digest
-from lipt.data.chunks.parallel import ordered_map
+from lipt.data.chunks.packing import NAMED, OrderedSplit, Packer, unreadable_images
 from lipt.data.sources.base import Source
 from lipt.errors import RunError
 
-T = TypeVar("T")
-
-_READ_THREADS = 16  # they mostly wait: for a disk in the network, milliseconds per file
-_READ_AHEAD = 64  # samples
-_NAMED, _COUNTED = 5, 1000  # unreadable images: in the message; until the source is given up
-
 # Independent random streams of one seed.
 _TEST_SPLIT, _ORDER = 0, {"train": 1, "test": 2}
-
-
-@dataclass(frozen=True)
-class _OrderedSplit:
-    """A split in global order: its samples as rows of a split of the source."""
-
-    source_split: str
-    rows_N: npt.NDArray[np.int64]
-    labels_N: npt.NDArray[np.int64]
 
 
 def write_dataset(
@@ -105,7 +86,7 @@ def write_dataset(
 
 def _write_splits(
     source: Source,
-    splits: Mapping[str, _OrderedSplit],
+    splits: Mapping[str, OrderedSplit],
     copies: Sequence[Copy],
     chunk_bytes: int,
     progress: Callable[[int, int], None],
@@ -124,16 +105,25 @@ def _write_splits(
         def within(count: int, before: int = before) -> None:
             progress(before + count, total)
 
-        written = list(_write_chunks(source, split, rows, copies, chunk_bytes, within, broken))
+        packer = Packer(
+            source=source,
+            split=split,
+            rows=rows,
+            copies=copies,
+            chunk_bytes=chunk_bytes,
+            progress=within,
+            broken=broken,
+        )
+        written = list(packer.chunks())
         before += len(rows.rows_N)
         if not broken:
             for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
                 info[split] = copy.write_index(split, parts, len(source.classes))
-    if len(broken) > _NAMED:
+    if len(broken) > NAMED:
         for error in broken:
             say(error.message)
     if broken:
-        raise _unreadable(broken)
+        raise unreadable_images(broken)
     return infos
 
 
@@ -159,7 +149,7 @@ def _recipe(source: Source, seed: int, chunk_bytes: int, test_fraction: float) -
     }
 
 
-def _order_splits(source: Source, seed: int, test_fraction: float) -> dict[str, _OrderedSplit]:
+def _order_splits(source: Source, seed: int, test_fraction: float) -> dict[str, OrderedSplit]:
     train_labels = source.splits["train"]
     if "test" in source.splits:
         chosen = {name: (name, np.arange(len(source.splits[name]))) for name in ("train", "test")}
@@ -170,7 +160,7 @@ def _order_splits(source: Source, seed: int, test_fraction: float) -> dict[str, 
     for name, (source_split, rows) in chosen.items():
         labels = source.splits[source_split][rows]
         order = stratified_order(labels, _generator(seed, _ORDER[name]))
-        splits[name] = _OrderedSplit(source_split, rows[order], labels[order])
+        splits[name] = OrderedSplit(source_split, rows[order], labels[order])
     return splits
 
 
@@ -199,122 +189,3 @@ def num_test_samples(count: int, fraction: float, name: str) -> int:
         remedy = "add images, remove the class, or give the source a test split"
         raise RunError(f"class {name!r} has {count} image(s): too few for training and test data", remedy)
     return min(max(1, round(fraction * count)), count - 1)
-
-
-def _write_chunks(
-    source: Source,
-    split: str,
-    rows: _OrderedSplit,
-    copies: Sequence[Copy],
-    chunk_bytes: int,
-    progress: Callable[[int], None],
-    broken: list[RunError],
-) -> Iterator[tuple[Part, ...]]:
-    """The chunks of a split, one part per copy: first those that an interrupted ingest finished, then new ones.
-
-    A chunk of every copy holds the same samples. If an image is unreadable, no further chunk is written: the other
-    images are only checked.
-
-    Args:
-        progress: called with the number of samples read in this split.
-        broken: gets an error for each unreadable image.
-    """
-    done = 0
-    number = 0
-    while found := _recorded(copies, split, number):
-        yield found
-        done, number = done + found[0][0].count, number + 1
-        progress(done)
-    for copy in copies:
-        copy.journal.discard(split, number)
-    count, names = len(rows.rows_N), source.names[rows.source_split]
-
-    def pack(position: int) -> list[bytes] | RunError:
-        row = int(rows.rows_N[position])
-        try:
-            image = source.read(rows.source_split, row)
-            sample = Original(f"{position:08d}", *image, int(rows.labels_N[position]), names[row])
-            return [copy.pack(sample) for copy in copies]
-        except RunError as error:
-            return error
-
-    def filled(packed: Iterator[list[bytes]]) -> Iterator[tuple[int, int, list[list[bytes]]]]:
-        start = done
-        for new in itertools.count(number):
-            spans = _fill(packed, chunk_bytes)
-            if broken or not spans:
-                return
-            yield new, start, spans
-            start += len(spans)
-
-    def write(chunk: tuple[int, int, list[list[bytes]]]) -> tuple[Part, ...]:
-        new, start, spans = chunk
-        here = slice(start, start + len(spans))
-        labels, named = rows.labels_N[here].tolist(), [names[row] for row in rows.rows_N[here]]
-        # The images last: what an interruption leaves of the others is then written again.
-        parts = [
-            copy.write_chunk(split, new, [each[which] for each in spans], labels, named)
-            for which, copy in reversed([*enumerate(copies)])
-        ]
-        return tuple(reversed(parts))
-
-    read = ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)
-    with closing(read), ThreadPoolExecutor(1) as writer:
-        writing: Future[tuple[Part, ...]] | None = None
-        for chunk in filled(_intact(_counted(read, done, count, progress), broken)):
-            if writing:
-                yield writing.result()  # before the next chunk is written: none may follow a chunk that failed
-            writing = writer.submit(write, chunk)
-        if writing:
-            yield writing.result()
-
-
-def _recorded(copies: Sequence[Copy], split: str, number: int) -> tuple[Part, ...]:
-    """A chunk that an interrupted ingest has finished, of every copy; empty if one is missing."""
-    parts = [copy.journal.recorded(split, number) for copy in copies]
-    found = tuple(part for part in parts if part is not None)
-    return found if len(found) == len(copies) else ()
-
-
-def _intact(packed: Iterator[list[bytes] | RunError], broken: list[RunError]) -> Iterator[list[bytes]]:
-    """The samples before the first unreadable one; the errors of all go into `broken`."""
-    for each in packed:
-        if isinstance(each, RunError):
-            broken.append(each)
-            if len(broken) >= _COUNTED:
-                return
-        elif not broken:
-            yield each
-
-
-def _unreadable(broken: Sequence[RunError]) -> RunError:
-    """One error for all unreadable images."""
-    if len(broken) == 1:
-        return broken[0]
-    most = " or more" if len(broken) >= _COUNTED else ""
-    named = "; ".join(error.message for error in broken[:_NAMED])
-    more = f"; and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
-    found = RunError(f"{len(broken):,}{most} images cannot be ingested: {named}{more}", broken[0].remedy)
-    found.remedy = found.remedy.replace("the file", "these files")
-    first = f"; the first {_NAMED}" if more else ""
-    found.heading, found.problems = f"{len(broken):,}{most} images cannot be ingested{first}:", broken[:_NAMED]
-    return found
-
-
-def _counted(packed: Iterator[T], done: int, count: int, progress: Callable[[int], None]) -> Iterator[T]:
-    """Report progress while `count` samples are read, `done` of them already."""
-    for read, spans in enumerate(packed, done + 1):
-        yield spans
-        if read % _READ_AHEAD == 0 or read == count:
-            progress(read)
-
-
-def _fill(packed: Iterator[list[bytes]], chunk_bytes: int) -> list[list[bytes]]:
-    """The samples of the next chunk: their bytes in each copy. Those in the first copy end the chunk."""
-    spans, size = [], 0
-    for each in packed:
-        spans.append(each)
-        size += len(each[0])
-        if size >= chunk_bytes:
-            break
-    return spans

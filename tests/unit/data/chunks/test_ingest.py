@@ -189,7 +189,7 @@ def test_many_unreadable_images_are_said_and_some_of_them_named_in_the_error() -
         try_to_write(5)
     assert said == []  # the error names them
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("lipt.data.chunks.ingest._COUNTED", 10)
+        patched.setattr("lipt.data.chunks.packing._COUNTED", 10)
         with pytest.raises(RunError, match=r"^10 or more images cannot be ingested"):
             try_to_write(120)
         assert len(said) == 10
