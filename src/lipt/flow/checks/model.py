@@ -21,8 +21,6 @@ from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, on_device, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
 
-_RAISE = "raise it, or train on more images"
-
 
 def check_model(config: Config, facts: Facts | None) -> int:
     """Build the network; returns its number of weights. A user's own model is also applied to two images.
@@ -113,9 +111,8 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         UsageError: it has one value per channel; names the setting.
     """
     assert facts.size is not None
-    if not (found := next(lonely_images(config, facts), None)):
+    if not (why := next(lonely_images(config, facts), None)):
         return
-    why, remedy = found
     try:
         model.train()(torch.zeros(1, 3, *facts.size))
     except ValueError as error:
@@ -123,12 +120,12 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         raise UsageError(
             f"{why}: {config.model.name} cannot train on a single image of {height}x{width} pixels, "
             "because its BatchNorm would see one value per channel",
-            remedy,
+            "train on more images; or raise it, if an epoch has more than one",
         ) from error
 
 
-def lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Why a training or a recalibration has a batch of one image, and what helps."""
+def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
+    """Why a training or a recalibration has a batch of one image."""
     try:
         candidates, trains = facts.candidates(config.data), trains_models(config)
     except LiptError:  # other checks report it
@@ -147,8 +144,8 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
         shard = config.dispatch.batches * size
         batches.append(("dispatch", f"{shard:,}", size, batch_sizes(shard, size)[-1]))
         if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
-            yield "merge.recalibration_images is 1", "raise it"
+            yield "merge.recalibration_images is 1"
     for section, images, size, smallest in batches:
         if smallest == 1:
             of = "" if size == 1 else f" and an epoch has {images} image{'s' * (images != '1')}"
-            yield f"{section}.batch_size is {size}{of}", "train on more images" if images == "1" else _RAISE
+            yield f"{section}.batch_size is {size}{of}"
