@@ -53,7 +53,7 @@ def test_jigsaws_that_do_not_fit_into_memory_are_read_again(
 
     monkeypatch.setattr(Attempt, "read", counted)
     size = max(found.files[DELTA].num_bytes for found in jigsaws)
-    monkeypatch.setattr("lipt.stages.merge.HELD_BYTES", room * size)
+    monkeypatch.setattr("lipt.stages.merge.held_bytes", lambda _config: room * size)
     ctx.workspace.store.delete(f"{whole.ref}/artifact.json")
     again = merge_jigsaws(ctx, prepared, jigsaws)
     assert again.files[WEIGHTS] == whole.files[WEIGHTS]

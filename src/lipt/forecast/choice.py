@@ -9,7 +9,7 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, R
 from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import contestants, own_memory, scoring_needs
-from lipt.stages.merge import HELD_BYTES, confirmation
+from lipt.stages.merge import confirmation, held_bytes
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
@@ -99,7 +99,7 @@ class ChoiceWork(RunSizes):
         settings = self.config.merge
         judged, used = merge_images(settings, count, validation, self.shard), confirmation(settings, validation).stop
         streams, looked = self.streams(used), self.shard + used
-        held = min(count, HELD_BYTES // self.net.delta_bytes)
+        held = min(count, held_bytes(self.config) // self.net.delta_bytes)
         # Each ingredient is evaluated, averaged, and interpolated if the method does that.
         passes = 2 if settings.method in ("uniform", "best_single") else 3
         reads = held + passes * (count - held)

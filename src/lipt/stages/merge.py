@@ -28,9 +28,6 @@ from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, pack, state_of
 
-#: Bytes of deltas that a merge holds in memory. It reads the others again in each pass.
-HELD_BYTES = 512 * 2**20
-
 
 def merge(
     ctx: Context,
@@ -146,7 +143,7 @@ def merged_soup(
     settings, present = ctx.config.merge, by_index(ingredients)
     check_base(theta, list(present.values()))
     star = read_weights(attempt, theta)
-    read = _reader(attempt, present)
+    read = _reader(attempt, present, held_bytes(ctx.config))
     judge = _Judge(ctx, attempt, dataset, shards, shard=shard, confirm=confirm)
     assert settings.method != "none"
     soup = merge_states(
@@ -163,10 +160,15 @@ def merged_soup(
     return soup
 
 
-def _reader(attempt: Attempt, present: Mapping[int, Artifact]) -> Callable[[int], bytes]:
+def held_bytes(config: Config) -> float:
+    """Bytes of deltas that a merge holds in memory: as many as of images. It reads the others again in each pass."""
+    return config.data.resident_mb * 1e6
+
+
+def _reader(attempt: Attempt, present: Mapping[int, Artifact], most: float) -> Callable[[int], bytes]:
     """A function that reads the delta of an ingredient. Its memory does not grow with the number of ingredients.
 
-    A merge goes through all ingredients about three times. The first ones stay in memory, up to `HELD_BYTES`. To
+    A merge goes through all ingredients about three times. The first ones stay in memory, `most` bytes of them. To
     drop the oldest instead would not help: each would be gone when its turn comes again.
     """
     held: dict[int, bytes] = {}
@@ -175,7 +177,7 @@ def _reader(attempt: Attempt, present: Mapping[int, Artifact]) -> Callable[[int]
         if index in held:
             return held[index]
         data = attempt.read(present[index], DELTA, kind="model")
-        if sum(map(len, held.values())) + len(data) <= HELD_BYTES:
+        if sum(map(len, held.values())) + len(data) <= most:
             held[index] = data
         return data
 
