@@ -25,6 +25,12 @@ from lipt.stages.score import read_scores
 SUBSET = "subset.parquet"
 
 
+def _place(scores: Artifact) -> tuple[str, int]:
+    """Where a block of scores stands among all. In a dry run it has only an address, and stays where it is."""
+    block = scores.settings.get("block", {"of": "", "start": 0})
+    return block["of"], block["start"]
+
+
 def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage:
     """Choose the subset. File: a table with one row per candidate (position, label, score, rank, weight).
 
@@ -35,7 +41,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
     Raises:
         UsageError: `scores` are not all blocks, or those of other images.
     """
-    scores = sorted(scores, key=lambda block: (block.settings["block"]["of"], block.settings["block"]["start"]))
+    scores = sorted(scores, key=_place)
     settings = selecting(ctx.config, count_candidates(ctx, dataset))
     needs = needs_of(ctx.config.model_copy(update={"select": settings}))
 
