@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def test_list_takes_any_prefix_and_sorts(store: Store) -> None:
     assert requests(store)["list"] == 5
     store.write("a/2", bytes(1234), kind="other")
     assert list(store.sizes("a/").items()) == [("a/10", 1), ("a/2", 1234)]
+    assert all(abs(found.written - time.time()) < 60 for found in store.listing("a/").values())
 
 
 def test_delete(store: Store) -> None:

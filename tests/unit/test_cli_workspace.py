@@ -326,7 +326,7 @@ def test_gc_removes_what_killed_processes_left_half_written(folder: Path, tmp_pa
     assert (old.exists(), young.exists()) == (False, True)  # the writer of a young one may still live
 
 
-def test_gc_passes_over_an_artifact_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+def test_gc_lists_an_artifact_that_cannot_be_read_as_unfinished(folder: Path, tmp_path: Path) -> None:
     """No report refers to it, so no run would ever repair it, and gc would stop at it forever."""
     shutil.copytree(folder / "runs", tmp_path / "runs")
     marker = tmp_path / "runs/evaluate/0000000000000001/artifact.json"
@@ -334,7 +334,7 @@ def test_gc_passes_over_an_artifact_that_cannot_be_read(folder: Path, tmp_path: 
     marker.write_bytes(marker.read_bytes()[:100])
     ended = lipt("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert marker.parent.name not in ended.stdout
+    assert re.search(rf"^evaluate/{marker.parent.name}  \d+ B  0 days old  unfinished$", ended.stdout, re.MULTILINE)
 
 
 def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from lipt.cli import main
 from lipt.errors import IntegrityError, RunError
 from lipt.flow.runs import list_unused, note_ended, note_point, note_running
 from lipt.runtime import lease
-from lipt.runtime.artifact import COST, Artifact
+from lipt.runtime.artifact import CHECKPOINT, CHECKPOINT_INPUTS, COST, Artifact
+from lipt.runtime.attempt import Attempt
 from lipt.runtime.lease import Lease, leased
 from lipt.runtime.workspace import Workspace
+from lipt.training.tensor_files import pack
 from tests.tiny import bare_context, demo_stage
 
 
@@ -106,6 +109,59 @@ def test_what_younger_artifacts_were_made_from_stays(tmp_path: Path) -> None:
     assert [each.ref for each in list_unused(workspace, days=7)] == [made["merge"].ref]
     expected = sorted(made[name].ref for name in ("ingest", "initialise", "score", "merge"))
     assert sorted(each.ref for each in list_unused(workspace, days=0)) == expected
+
+
+def test_an_old_checkpoint_goes_and_a_younger_one_keeps_what_it_goes_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = Workspace(str(tmp_path))
+    used, input_, other = (
+        demo_stage(workspace, lambda _: {}, name=name).make() for name in ("evaluate", "select", "merge")
+    )
+    note_point(workspace, bare_context(workspace).config, [used])
+    for artifact in (input_, other):
+        cost = tmp_path / artifact.ref / COST
+        cost.write_text(json.dumps(json.loads(cost.read_text()) | {"ended": time.time() - 30 * 86_400}))
+
+    def stop(attempt: Attempt) -> dict[str, str]:
+        attempt.save_checkpoint(pack({"x": torch.ones(2)}, {CHECKPOINT_INPUTS: json.dumps(list(attempt.inputs))}))
+        raise KeyboardInterrupt
+
+    stopped = demo_stage(workspace, stop, name="train", inputs=[input_])
+    with pytest.raises(KeyboardInterrupt):
+        stopped.make()
+    assert [each.ref for each in list_unused(workspace, days=7)] == [other.ref]
+    checkpoint = tmp_path / stopped.ref / CHECKPOINT
+    os.utime(checkpoint, (0, time.time() - 8 * 86_400))
+    assert sorted(each.ref for each in list_unused(workspace, days=7)) == sorted([input_.ref, other.ref, stopped.ref])
+    note_running(workspace, "0.json", [input_.ref])
+    assert [each.ref for each in list_unused(workspace, days=7)] == [other.ref]  # that run may go on from it
+    note_ended(workspace, "0.json")
+    num_bytes = checkpoint.stat().st_size
+    main(["gc", str(tmp_path), "--yes"])
+    out = capsys.readouterr().out.splitlines()
+    assert f"{stopped.ref}  {num_bytes} B  8 days old  unfinished" in out
+    assert out[-1].startswith("removed 3 artifacts, ")
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"short",
+        bytes(32) + b"\xff" * 8 + b"{}",
+        bytes(32) + b"\2" + bytes(7) + b"{}",
+        bytes(32) + b"\1" + bytes(7),
+    ],
+    ids=["empty", "short", "endless", "without metadata", "cut"],
+)
+def test_a_damaged_checkpoint_goes_on_with_nothing(data: bytes, tmp_path: Path) -> None:
+    workspace = Workspace(str(tmp_path))
+    workspace.store.write(f"train/0/{CHECKPOINT}", data, kind="model")
+    used = demo_stage(workspace, lambda _: {}, name="evaluate").make()
+    note_point(workspace, bare_context(workspace).config, [used])
+    assert [(each.ref, each.finished) for each in list_unused(workspace, days=0)] == [("train/0", False)]
 
 
 def test_what_a_run_uses_since_the_question_was_asked_stays(

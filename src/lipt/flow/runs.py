@@ -12,14 +12,23 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from lipt.adapters.store import MissingObjectError
+from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config
 from lipt.errors import IntegrityError, RunError
 from lipt.flow.address import REPORT, read_report, run_id
 from lipt.pipeline import STAGE_NAMES
 from lipt.report.document import Document
-from lipt.runtime.artifact import CHUNKS, MARKER, Artifact, canonical_json, owner_of
-from lipt.runtime.lease import find_holder
+from lipt.runtime.artifact import (
+    CHECKPOINT,
+    CHECKPOINT_INPUTS,
+    CHUNKS,
+    DIGEST_BYTES,
+    MARKER,
+    Artifact,
+    canonical_json,
+    owner_of,
+)
+from lipt.runtime.lease import find_holder, is_claim
 from lipt.runtime.workspace import Workspace
 
 #: Folder of the lists of references that the points of sweeps leave, which have no report.
@@ -30,22 +39,28 @@ _RUNNING = "running/"
 _DAY_S = 86_400.0
 #: A note that is older counts no more: its run was deleted, or it failed.
 _LONGEST_RUN_DAYS = 30.0
+#: Bytes; the format allows no more.
+_LONGEST_HEADER = 100_000_000
 #: Requests at a time.
 _AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """A finished artifact that no report or sweep refers to."""
+    """An artifact that no report or sweep refers to."""
 
     ref: str
     num_bytes: int
     days: float
-    """Since it was finished."""
+    """Since it was finished; of an unfinished one, since its last write."""
+    finished: bool
 
 
 def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
-    """The finished artifacts that no report or sweep refers to, directly or through its inputs.
+    """The artifacts that no report or sweep refers to, directly or through its inputs.
+
+    Unfinished ones are what interrupted stages left, such as a checkpoint. They stay as long as a run on a cluster has
+    not ended: it may go on from them.
 
     Args:
         days: younger artifacts, and what they were made from, are left out: an unfinished run may need them.
@@ -68,39 +83,40 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed",
             "finish a run; or delete the whole workspace, if you need nothing of it",
         )
-    old, young = list[Unused](), list[str]()
-    keys, digests = workspace.store.sizes(), _digests(workspace, reached)
-    others = {ref: num_bytes for ref, num_bytes in sizes_of(keys).items() if ref not in reached}
+    listing, digests = workspace.store.listing(), _digests(workspace, reached)
+    objects = {key: found for key, found in listing.items() if not is_claim(key)}
+    written = dict[str, float]()
+    for key, found in objects.items():
+        ref = "/".join(key.split("/")[:2])
+        written[ref] = max(written.get(ref, 0.0), found.written)
 
-    def ended(ref: str) -> float | None:
-        """When it was finished; None if it stays anyway."""
+    def examine(ref: str, num_bytes: int) -> Unused | None:
+        """None if it stays anyway."""
+        finished = True
         try:
             artifact = workspace.get(ref)
             # It points to the chunks of images that were touched. Without it, the next run reads all of them again.
             if artifact.stage == CHUNKS and artifact.summary.get("digest") in digests:
                 return None
-            return workspace.cost(artifact).ended
+            at = workspace.cost(artifact).ended
         except (MissingObjectError, IntegrityError):  # not finished, or damaged, so that it would be made again
-            return None
+            if running:
+                return None
+            finished, at = False, written[ref]
+        return Unused(ref=ref, num_bytes=num_bytes, days=(time.time() - at) / _DAY_S, finished=finished)
 
+    sizes = sizes_of({key: found.num_bytes for key, found in objects.items()})
+    others = {ref: num_bytes for ref, num_bytes in sizes.items() if ref not in reached}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        times = list(pool.map(ended, others))
-    for (ref, num_bytes), at in zip(others.items(), times, strict=True):
-        if at is None:
-            continue
-        age = (time.time() - at) / _DAY_S
-        if age >= days:
-            old.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
-        else:
-            young.append(ref)
-    needed = origins.reached(young)
-    found = [each for each in old if each.ref not in needed]
+        examined = [each for each in pool.map(examine, others, others.values()) if each]
+    needed = origins.reached(each.ref for each in examined if each.days < days)
+    unused = [each for each in examined if each.ref not in needed]
     # A run notes what it needs when it has ended, and a comparison may take weeks.
-    if found and (who := find_holder(workspace.store, keys)):
+    if unused and (who := find_holder(workspace.store, listing)):
         raise RunError(
             f"{who} works in {workspace.store.uri}, so every artifact may be needed", "wait until it has ended"
         )
-    return found
+    return unused
 
 
 def remove(workspace: Workspace, unused: Iterable[Unused]) -> None:
@@ -218,10 +234,23 @@ class Origins:
             try:
                 artifact = self._workspace.get(ref)
             except (MissingObjectError, IntegrityError):
-                return []
+                return _inputs_of_checkpoint(self._workspace.store, ref)
             owner = owner_of(artifact)
             self._known[ref] = [*artifact.inputs, *([owner] if owner else [])]
         return self._known[ref]
+
+
+def _inputs_of_checkpoint(store: Store, ref: str) -> list[str]:
+    """What an unfinished artifact goes on with. Nothing without a checkpoint, or with a damaged one: it begins anew."""
+    key, begin = f"{ref}/{CHECKPOINT}", DIGEST_BYTES + 8  # a safetensors file begins with the length of its header
+    try:
+        length = int.from_bytes(store.read(key, kind="model", length=begin)[DIGEST_BYTES:], "little")
+        if length > _LONGEST_HEADER:
+            return []
+        header = json.loads(store.read(key, kind="model", start=begin, length=length))
+        return _REFS.validate_json(header["__metadata__"][CHECKPOINT_INPUTS])
+    except (MissingObjectError, IntegrityError, ValueError, LookupError, TypeError, RecursionError, OverflowError):
+        return []
 
 
 def _digests(workspace: Workspace, refs: Iterable[str]) -> set[str]:

@@ -32,6 +32,8 @@ COST = "cost.json"
 CHECKPOINT = "checkpoint"
 #: A checkpoint begins with its digest.
 DIGEST_BYTES = 32
+#: Its metadata holds the references of its inputs under this name, as a JSON list.
+CHECKPOINT_INPUTS = "inputs"
 #: What the pods of a training leave for the box that waits for them.
 PODS_RESULT = "result.json"
 DAMAGED = "damaged"

@@ -31,6 +31,8 @@ class Attempt:
     """The cost of interrupted attempts, as their last checkpoint recorded it."""
     made_from: Sequence[str] = ()
     """`contents` of the inputs. The checkpoint of an attempt on other contents is not continued."""
+    inputs: Sequence[str] = ()
+    """References of the inputs. A checkpoint names them: `lipt gc` keeps what it can be continued with."""
     peak_bytes: int | None = None
     """The largest memory of the processes that did the work; None: this process did it."""
 

@@ -12,7 +12,7 @@ import torch
 
 from lipt.errors import IntegrityError, TransientError
 from lipt.ledger import Cost, machines
-from lipt.runtime.artifact import CHECKPOINT
+from lipt.runtime.artifact import CHECKPOINT, CHECKPOINT_INPUTS
 from lipt.runtime.attempt import Attempt
 from lipt.training.batches import STEPS_PER_PART
 from lipt.training.distributed import Ranks
@@ -92,7 +92,7 @@ class Saves:
         cost = total_cost(self._attempt, ranks)
         with phase(Phase.FREE):
             if ranks.rank == 0:
-                self._try_to_save(_pack(cost, trainer, self._dynamics, self._extra()))
+                self._try_to_save(_pack(self._attempt, cost, trainer, self._dynamics, self._extra()))
         self._last = time.monotonic()
         self._took_s = self._last - now  # also if it was in vain: a store that is away must not stop us for long
 
@@ -161,7 +161,9 @@ def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
     return replace(sum(parts, Cost()), wall_s=own.wall_s, machine=machine)  # they run at the same time
 
 
-def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
+def _pack(
+    attempt: Attempt, cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]
+) -> bytes:
     document = {"progress": asdict(trainer.progress), "cost": asdict(cost)}
     tensors = trainer.tensors() | {
         "document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
@@ -169,7 +171,7 @@ def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[s
     tensors |= {f"extra/{name}": tensor for name, tensor in extra.items()}
     if dynamics is not None:
         tensors |= {f"dynamics/{name}": tensor for name, tensor in vars(dynamics).items()}
-    return pack(tensors)
+    return pack(tensors, {CHECKPOINT_INPUTS: json.dumps(list(attempt.inputs))})
 
 
 def _restore(

@@ -139,6 +139,11 @@ def find_holder(store: Store, keys: Iterable[str]) -> str | None:
     return None
 
 
+def is_claim(key: str) -> bool:
+    """Whether a lease wrote the object `key`: a claim or its beat."""
+    return bool(_CLAIM.fullmatch(key.removesuffix(_BEAT)))
+
+
 class _Rivals:
     """The claims of other processes, as one that waits sees them."""
 

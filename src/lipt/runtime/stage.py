@@ -87,7 +87,8 @@ class Stage:
 
             torch.cuda.reset_peak_memory_stats()
         made_from = tuple(artifact.contents for artifact in self.inputs)
-        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease, made_from=made_from)
+        inputs = [artifact.ref for artifact in self.inputs]
+        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease, made_from=made_from, inputs=inputs)
         try:
             with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
                 summary = self.body(attempt)

@@ -26,9 +26,9 @@ def state_of(model: nn.Module) -> State:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in model.state_dict().items()}
 
 
-def pack(tensors: State) -> bytes:
+def pack(tensors: State, metadata: dict[str, str] | None = None) -> bytes:
     """Tensors as safetensors bytes, lossless."""
-    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
 
 
 def below(prefix: str, tensors: State) -> State:

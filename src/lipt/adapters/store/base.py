@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.files import TEMPORARY
@@ -14,6 +14,14 @@ Kind = Literal["data", "model", "other"]
 Operation = Literal["read", "write", "size", "list", "delete"]
 
 Keys = list[str]  # a name, because inside `Store` its method `list` hides the type
+
+
+class Stored(NamedTuple):
+    """An object as a listing shows it."""
+
+    num_bytes: int
+    written: float
+    """When it was created or replaced, in Unix time of the store's clock."""
 
 
 class MissingObjectError(RunError):
@@ -105,10 +113,14 @@ class Store(ABC):
         return [*self.sizes(prefix)]
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """Bytes of each object whose key starts with `prefix`, by key, sorted; one listing, no request per object."""
+        """Bytes of each object whose key starts with `prefix`, by key, sorted."""
+        return {key: found.num_bytes for key, found in self.listing(prefix).items()}
+
+    def listing(self, prefix: str = "") -> dict[str, Stored]:
+        """The objects whose key starts with `prefix`, by key, sorted; one listing, no request per object."""
         if prefix:
             self._check(prefix.removesuffix("/"))
-        return dict(sorted(self._sizes(prefix).items()))
+        return dict(sorted(self._listing(prefix).items()))
 
     def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
@@ -172,7 +184,7 @@ class Store(ABC):
     def _size(self, key: str) -> int | None: ...
 
     @abstractmethod
-    def _sizes(self, prefix: str) -> dict[str, int]: ...
+    def _listing(self, prefix: str) -> dict[str, Stored]: ...
 
     @abstractmethod
     def _delete(self, key: str) -> None: ...

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from lipt.adapters.store.base import Kind, Store, StoreError, Traffic
+from lipt.adapters.store.base import Kind, Store, Stored, StoreError, Traffic
 from lipt.files import TEMPORARY, remove_with_folders, write_whole
 
 # "No such object" for the object API: also a folder of that name, or a parent that is a file.
@@ -66,18 +66,19 @@ class FileStore(Store):
             except _ABSENT:
                 return None
 
-    def _sizes(self, prefix: str) -> dict[str, int]:
+    def _listing(self, prefix: str) -> dict[str, Stored]:
         self.traffic.count_request("list")
         # A prefix can end within a name: walk from the last complete folder in it.
         top = self.root / prefix.rpartition("/")[0]
         with self._explained(prefix):
-            sizes: dict[str, int] = {}
+            found: dict[str, Stored] = {}
             for path in list(_files_below(top)):
                 key = path.relative_to(self.root).as_posix()
                 if key.startswith(prefix) and not path.name.startswith(TEMPORARY):
                     with suppress(*_ABSENT):  # removed after it was listed
-                        sizes[key] = path.stat().st_size
-        return sizes
+                        stat = path.stat()
+                        found[key] = Stored(stat.st_size, stat.st_mtime)
+        return found
 
     def _delete(self, key: str) -> None:
         self.traffic.count_request("delete")

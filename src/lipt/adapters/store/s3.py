@@ -14,7 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exp
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
+from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Stored, Traffic
 from lipt.adapters.store.credentials import credentials_of, required, variable
 from lipt.adapters.store.s3_connections import connections
 from lipt.adapters.store.s3_errors import explained, no_bucket
@@ -140,17 +140,22 @@ class S3Store(Store):
                 raise no_bucket(self._bucket)
             self._connection.seen_buckets.add(self._bucket)
 
-    def _sizes(self, prefix: str) -> dict[str, int]:
-        def attempt() -> dict[str, int]:
-            found = self._connection.client.list_objects(
+    def _listing(self, prefix: str) -> dict[str, Stored]:
+        def attempt() -> dict[str, Stored]:
+            entries = self._connection.client.list_objects(
                 bucket_name=self._bucket, prefix=self._prefix + prefix, recursive=True
             )
-            return {(entry.object_name or "").removeprefix(self._prefix): entry.size or 0 for entry in found}
+            return {
+                (entry.object_name or "").removeprefix(self._prefix): Stored(
+                    entry.size or 0, entry.last_modified.timestamp() if entry.last_modified else 0.0
+                )
+                for entry in entries
+            }
 
-        sizes = self._call("list", prefix, attempt)
-        if len(sizes) > _PAGE:
-            self.traffic.count_request("list", (len(sizes) - 1) // _PAGE)  # pages after the first
-        return sizes
+        found = self._call("list", prefix, attempt)
+        if len(found) > _PAGE:
+            self.traffic.count_request("list", (len(found) - 1) // _PAGE)  # pages after the first
+        return found
 
     def _delete(self, key: str) -> None:
         client = self._connection.client

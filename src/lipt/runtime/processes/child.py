@@ -111,8 +111,9 @@ def run_stage(
 ) -> Any:
     """Run the body of a stage in this process. Returns its summary, files and cost for the parent."""
     ctx = replace(ctx, shared=processes.folder)
-    attempt = Attempt(ctx=ctx, ref=ref, label=label, made_from=made_from)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
+    refs = [artifact.ref for artifact in found.values() if artifact]
+    attempt = Attempt(ctx=ctx, ref=ref, label=label, made_from=made_from, inputs=refs)
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
         summary = resolve_name(work)(ctx, attempt, found, processes, **options)
     cost = total_cost(attempt, processes.ranks)
