@@ -283,8 +283,8 @@ class Train(Section):
     is random, and so are the draws, train on fresh draws from all data (RS2) instead, from random weights."""
     checkpoint_s: float = Field(60.0, ge=0)
     """Least seconds between two checkpoints. One is possible after each epoch, and within an epoch after every 100
-    steps. They take at most a twentieth of the time, so slow ones are fewer; 0 writes one wherever it is possible. Does
-    not change the result."""
+    steps. Writing takes at most a twentieth of the time, so slow ones are fewer. The training goes on meanwhile, unless
+    this is 0: then it waits, and one is written wherever it is possible. Does not change the result."""
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:

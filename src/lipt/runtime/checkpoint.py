@@ -2,11 +2,12 @@
 
 import json
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -22,8 +23,10 @@ from lipt.training.pulse import Phase, phase
 from lipt.training.recipe import TrainingProgress
 from lipt.training.tensor_files import below, pack, unpack
 
-#: Part of the time that checkpoints may take: the longer one takes, the fewer are written.
+#: Part of the time in which checkpoints may be written: the longer one takes, the fewer there are.
 MOST_TIME = 0.05
+#: Seconds that a training which ends early gives to a checkpoint that is being written.
+_GRACE_S = 10.0
 
 
 def resume(
@@ -44,7 +47,7 @@ def resume(
         extra: further tensors that must survive, such as the current subset under re-selection.
 
     Returns:
-        The hooks of `lipt.training.loop.train` that save checkpoints.
+        The hooks of `lipt.training.loop.train` that save checkpoints; enter it for the time of the training.
     """
     ranks = trainer.ranks
     data = ranks.broadcast((attempt.load_checkpoint() if ranks.rank == 0 else None) or b"")
@@ -58,7 +61,10 @@ def resume(
 
 
 class Saves:
-    """The hooks of a training that save its checkpoints. All processes of the training call them."""
+    """The hooks of a training that save its checkpoints. All processes of the training call them.
+
+    A thread writes a checkpoint while the training goes on. If every part of an epoch is saved, the training waits.
+    """
 
     def __init__(
         self,
@@ -71,6 +77,17 @@ class Saves:
     ) -> None:
         self._attempt, self._measure, self._dynamics, self._extra = attempt, measure, dynamics, extra
         self._every_s, self._last, self._took_s = every_s, time.monotonic(), 0.0
+        self._writer: threading.Thread | None = None
+        self._failed: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._wait()  # who finishes the artifact removes the checkpoint
+        elif self._writer is not None:
+            self._writer.join(_GRACE_S)
 
     def after_epoch(self, trainer: Trainer) -> None:
         """Report the figures of the epoch, and save a checkpoint if one is due."""
@@ -85,23 +102,48 @@ class Saves:
 
     def _save(self, trainer: Trainer) -> None:
         ranks, now = trainer.ranks, time.monotonic()
-        wait_s = max(self._every_s, self._took_s / MOST_TIME) if self._every_s else 0
-        if ranks.broadcast(bytes([now - self._last >= wait_s])) == b"\0":  # the clock of the first process decides
+        if ranks.broadcast(bytes([self._is_due(now)])) == b"\0":  # the clock of the first process decides
             return
         trainer.collect()
         cost = total_cost(self._attempt, ranks)
         with phase(Phase.FREE):
             if ranks.rank == 0:
-                self._try_to_save(_pack(self._attempt, cost, trainer, self._dynamics, self._extra()))
-        self._last = time.monotonic()
-        self._took_s = self._last - now  # also if it was in vain: a store that is away must not stop us for long
+                self._wait()
+                data = _pack(self._attempt, cost, trainer, self._dynamics, self._extra())
+                # A daemon: a process that is told to end does not wait for a store that is away.
+                self._writer = threading.Thread(target=self._write, args=(data, now), daemon=True)
+                self._writer.start()
+                if not self._every_s:
+                    self._wait()
 
-    def _try_to_save(self, data: bytes) -> None:
+    def _is_due(self, now: float) -> bool:
+        if self._writer is not None and self._writer.is_alive():
+            return False
+        wait_s = max(self._every_s, self._took_s / MOST_TIME) if self._every_s else 0
+        return now - self._last >= wait_s
+
+    def _write(self, data: bytes, began: float) -> None:
         try:
             self._attempt.save_checkpoint(data)
         except TransientError as error:  # the one before is still there
             reporter, label = self._attempt.reporter, self._attempt.label
             reporter.note(label, f"goes on without a new checkpoint: {error.message}")
+        except BaseException as error:
+            self._failed = error
+        self._last = time.monotonic()
+        self._took_s = self._last - began  # also if it was in vain: each attempt at a store that is away takes long
+
+    def _wait(self) -> None:
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            Exception: it could not be written.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        if self._failed is not None:
+            raise self._failed
 
 
 def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:

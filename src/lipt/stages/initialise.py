@@ -77,14 +77,14 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images), recipe.epochs)
-    saves = resume(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics)
-    train(
-        trainer,
-        lambda _trainer: (images, None),
-        dynamics=dynamics,
-        after_epoch=saves.after_epoch,
-        after_part=saves.after_part,
-    )
+    with resume(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as saves:
+        train(
+            trainer,
+            lambda _trainer: (images, None),
+            dynamics=dynamics,
+            after_epoch=saves.after_epoch,
+            after_part=saves.after_part,
+        )
     if processes.ranks.rank == 0:
         shape = image_shape(images)
         forward, both = flops_per_image(model, shape)

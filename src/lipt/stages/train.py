@@ -128,10 +128,10 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         feed = _Fixed(ctx)
     feed.start(stored, lambda: images(stored.positions_K))
     changing = draws or feed
-    saves = resume(
+    with resume(
         attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
-    )
-    run_training(trainer, feed, draws=draws, after_epoch=saves.after_epoch, after_part=saves.after_part)
+    ) as saves:
+        run_training(trainer, feed, draws=draws, after_epoch=saves.after_epoch, after_part=saves.after_part)
     progress, summary = trainer.progress, Summary()
     if processes.ranks.rank == 0:
         forward, both = flops_per_image(model, image_shape(feed.images))
