@@ -66,6 +66,8 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("grid: {train.lr: 0.1}", "grid.train.lr has no list of values"),
         ("grid: {train.lr: []}", "grid.train.lr has no list of values"),
         ("grid: {train.lr: [0.1, 0.1]}", "grid.train.lr has the value 0.1 twice"),
+        ("grid: {train.lr: [0.1, '.10'], model.width: [8]}", "grid.train.lr has one value twice, as 0.1 and .10"),
+        ("grid: {train.lr: [1, 1.0]}", "grid.train.lr has one value twice, as 1 and 1.0"),
         ("grid: [{train.lr: [0.1, 1]}, {train.lr: [1]}]", "sweep.yaml: two grids have the point train.lr=1"),
         ("base: {seed: 1}", "grid is missing or empty"),
         ("grid: []", "grid is missing or empty"),
@@ -99,6 +101,14 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
         load_sweep(str(path))
     assert says in error.value.message
     assert error.value.remedy
+
+
+def test_named_values_may_be_equal() -> None:
+    """With --set, which changes the base, one of a table's methods can become the other."""
+    sweep = make_sweep(
+        {"model": {"width": 64}}, {"method": {"ours": {}, "wide": {"model.width": 64}}}, origin="test", places={}
+    )
+    assert [point.config.model.width for point in sweep.points] == [64, 64]
 
 
 def test_an_axis_of_one_option_leaves_the_others() -> None:

@@ -138,6 +138,7 @@ def make_sweep(
         settings = overlay(settings, {"compare": {"variants": list(ROWS)}})
     points: list[Point] = []
     for axes in grids:
+        same: dict[str, Point] = {}
         for chosen in itertools.product(*axes.values()):
             changed, found = settings, dict(places or {})
             for axis, (_, changes) in zip(axes, chosen, strict=True):
@@ -149,6 +150,7 @@ def make_sweep(
                 config=parse_config(changed, origin=origin, places=found),
             )
             _check_effect(point, {axis: changes for axis, (_, changes) in zip(axes, chosen, strict=True)}, origin)
+            _check_spelling(point, same.setdefault(point.config.model_dump_json(), point), axes, origin)
             if point.values in (other.values for other in points):
                 raise UsageError(f"{origin}: two grids have the point {point}", "remove it from one of them")
             points.append(point)
@@ -185,6 +187,24 @@ def _check_effect(point: Point, changes: Mapping[str, _Changes], origin: str) ->
         raise UsageError(
             f"{origin}: at {point}, train.epochs and train.steps both set the length of the training ({both})",
             "keep one of them, or write a list of grids",
+        )
+
+
+def _check_spelling(point: Point, same: Point, axes: _Axes, origin: str) -> None:
+    """
+    Args:
+        same: the first point of the grid with these settings.
+
+    Raises:
+        UsageError: a list has one value in two spellings, such as 1 and 1.0, or .1 and the text ".10". Values with
+            names may be equal: --set can make them so.
+    """
+    differing = [axis for axis in axes if str(same.values[axis]) != str(point.values[axis])]
+    if differing and all(list(changes) == [_keys(axis)] for axis in differing for _, changes in axes[axis]):
+        axis = differing[0]
+        raise UsageError(
+            f"{origin}: grid.{axis} has one value twice, as {same.values[axis]} and {point.values[axis]}",
+            "remove one of them",
         )
 
 
