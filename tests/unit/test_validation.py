@@ -226,6 +226,19 @@ def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) ->
         check_comparison(named)
 
 
+def test_wrong_names_of_variants_are_told_with_all_other_mistakes(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"compare": {"variants": ["rs3", "randm"]}, "data": {"format": "imagefoldr"}})
+    with pytest.raises(UsageError) as caught:
+        check_comparison(ctx)
+    told = [each.message for each in caught.value.problems]
+    assert told[0].startswith("data.format: ")
+    assert told[-3:] == [
+        "compare.variants: no variant 'rs3'",
+        "compare.variants: no variant 'randm'",
+        "compare.variants: lipt is missing",
+    ]
+
+
 def test_the_figures_of_known_data_are_right(tmp_path: Path) -> None:
     source = open_source("digits")
     summary = ingest(tiny_context(tmp_path)).make().summary

@@ -49,8 +49,8 @@ def check_comparison(ctx: Context) -> list[Variant]:
     that do not fit the configuration.
 
     Raises:
-        UsageError: `compare.variants` has an unknown name, or `lipt` is missing.
-        LiptError: names all problems of the configuration and of the variants in `compare.variants`.
+        LiptError: names all problems of the configuration and all unknown names in `compare.variants`; without such
+            problems, those of its variants.
     """
     if _error_of(lambda: variants(ctx.config)):  # they depend on the algorithm, which is wrong
         _check(ctx)  # tells it with all other problems
@@ -59,12 +59,14 @@ def check_comparison(ctx: Context) -> list[Variant]:
     for name in (name for name in names if name in repeated):  # also if named: a sweep has the same rows at all points
         ctx.reporter.say(f"left out: variant {name}: {repeated[name]}")
     names = [name for name in names if name not in repeated]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
+    misnamed = [
+        UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
+        for name in names
+        if name not in known
+    ]
     if "lipt" not in names:
-        raise UsageError("compare.variants: lipt is missing", "add it: the verdict is about it")
-    facts = _check(ctx)
+        misnamed.append(UsageError("compare.variants: lipt is missing", "add it: the verdict is about it"))
+    facts = _check(ctx, misnamed)
     wrong = {name: _variant_problems(ctx, f"variant {name}", known[name].changes, facts) for name in names}
     if ctx.config.compare.variants:
         raise_all(problem for found in wrong.values() for problem in found)
@@ -215,8 +217,12 @@ def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
     return error and type(error)(f"score.proxy: {error.message}", error.remedy)
 
 
-def _check(ctx: Context) -> Facts:
-    """Check the data, and whatever does not depend on them also if they cannot be read."""
+def _check(ctx: Context, others: Iterable[LiptError] = ()) -> Facts:
+    """Check the data, and whatever does not depend on them also if they cannot be read.
+
+    Args:
+        others: further problems that are told with those that are found.
+    """
     config, found = ctx.config, list[Facts]()
     check_metrics()
     unreadable = _error_of(lambda: found.append(Facts.of(config.data, partial(listing, ctx))))
@@ -226,7 +232,7 @@ def _check(ctx: Context) -> Facts:
         _error_of(lambda: ctx.device),
         _error_of(_model_check(config, facts)) or _proxy_error(config, facts),
     ]
-    raise_all([*filter(None, before), *problems(config, facts, pods=_pods(ctx))])
+    raise_all([*filter(None, before), *problems(config, facts, pods=_pods(ctx)), *others])
     return found[0]
 
 
