@@ -232,6 +232,20 @@ def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytes
     assert sorted(path.name for path in sweep.parent.iterdir() if path.is_file()) == ["tiny.jsonl", "tiny.yaml"]
 
 
+def test_a_point_that_fails_stops_no_other(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = TINY | {"merge": {"method": "none"}, "compare": {"seeds": [0], "variants": ["lipt"]}}
+    base |= {"select": {"algorithm": "stratified"}, "train": {"steps": 20, "batch_size": 32}}
+    sweep.write_text(yaml.safe_dump({"base": base, "grid": {"train.lr": [0.1, 1000, 0.2]}}))
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep)])
+    assert end.value.code == 1
+    told = capsys.readouterr().err
+    assert "failed: the training loss is " in told
+    assert "lipt: train.lr=1000: the training loss is " in told.splitlines()[-2]
+    saved = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
+    assert [result.point["train.lr"] for result in saved] == [0.1, 0.2]
+
+
 def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

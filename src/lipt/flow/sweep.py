@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lipt.config import Config, Point, override
-from lipt.errors import LiptError
+from lipt.errors import LiptError, RunError, all_in_one
 from lipt.flow.checks.validation import check_comparison
 from lipt.flow.compare import run_variants, scope
 from lipt.flow.reporting.rows import all_artifacts, costs_of, rows_of
@@ -17,24 +17,32 @@ from lipt.runtime.context import Context
 
 
 def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Result]], object]) -> list[Result]:
-    """Run the comparison of every point.
+    """Run the comparison of every point. If one fails, such as a training that diverges, the others go on.
 
     Args:
         save: is called with all results so far, after each point.
 
     Raises:
         LiptError: names the point; before the first run, if a configuration is invalid.
+        RunError: points failed; names them. The others are finished.
     """
     check_points(ctx, points)
-    results: list[Result] = []
+    results, failed = list[Result](), list[LiptError]()
     for number, point in enumerate(points, start=1):
         ctx.reporter.say(f"== point {number} of {len(points)}: {point}")
         own = replace(ctx, config=point.config)
-        with scope(ctx.reporter, f"point {number}"):
-            entries = run_variants(own, check_comparison(own))
+        try:
+            with scope(ctx.reporter, f"point {number}"):
+                entries = run_variants(own, check_comparison(own))
+        except RunError as error:
+            failed.append(type(error)(f"{point}: {error.message}", error.remedy))
+            ctx.reporter.say(f"failed: {error.message}")
+            continue
         results.append(Result(point=dict(point.values), rows=rows_of(entries, costs_of(own, entries))))
         note_point(own.workspace, own.config, all_artifacts(entries))
         save(results)
+    if failed:
+        raise all_in_one(failed)
     return results
 
 
