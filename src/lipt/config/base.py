@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -31,8 +31,10 @@ class Section(BaseModel):
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuses true and false as numbers, and text that cannot be printed."""
         wants = cls.model_fields[str(info.field_name)].annotation
+        kinds = (wants, *get_args(wants))
+        holds_sections = any(isinstance(kind, type) and issubclass(kind, Section) for kind in kinds)
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, bool) and wants is not bool:
+            if isinstance(part, bool) and wants is not bool and not holds_sections:
                 raise ValueError(f"{str(part).lower()} is neither a number nor a text")
             if isinstance(part, str) and _UNPRINTABLE.search(part):
                 raise ValueError(f"{part[:60]!r} contains a character that cannot be printed")

@@ -16,6 +16,8 @@ Places = Mapping[tuple[str, ...], str]
 #: Problems that are shown.
 _MOST = 5
 _ALL = "see `lipt config show` for all settings"
+#: How YAML writes what Python writes differently.
+_YAML = {"None": "null", "True": "true", "False": "false"}
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
@@ -42,9 +44,11 @@ def how_to_correct(entry: Any) -> str:
 
 
 def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
-    """The setting of a pydantic location, without union members and list items."""
+    """The setting of a pydantic location, without union members and list items, unless these are sections."""
     section: Any = Config
     for depth, part in enumerate(loc):
+        if isinstance(part, int):  # an item of a list of sections
+            continue
         field = section.model_fields.get(part)
         annotation = field and field.annotation
         options = [annotation, *get_args(annotation)]  # a section may be optional
@@ -72,22 +76,24 @@ def _names(message: str, setting: str) -> bool:
 
 
 def _message(path: tuple[str, ...], entries: list[Any]) -> str:
-    name, first = ".".join(path), entries[0]
+    name, first = re.sub(r"\.(\d+)\b", r"[\1]", ".".join(path)), entries[0]
     item = first["loc"][len(path) : len(path) + 1]
     if item and isinstance(item[0], int):
         name += f"[{item[0]}]"
-    value = "null" if first["input"] is None else _repr.repr(first["input"])
+    value = _YAML.get(repr(first["input"])) or _repr.repr(first["input"])
     if first["type"] == "extra_forbidden":
         if nested := _nested(path, value):
             return f"unknown key {_repr.repr(name)}; settings are nested: {nested}"
         return f"unknown key {_repr.repr(name)}; {_suggestion(path)}"
+    if first["type"] == "invalid_key":  # a number, or a word such as yes
+        return f"unknown key {'.'.join((*path[:-1], value))!r}; {_suggestion(path)}"
     if first["type"] == "value_error":
         message = str(first["ctx"]["error"])
         return message if not path or message.startswith(name) else f"{name}: {message}"
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "model_type" and path[-1].isdecimal():
-        return f"{'.'.join(path[:-1])}[{path[-1]}] is {value}; it should be a mapping: {{KEY: VALUE}}"
+        return f"{name} is {value}; it should be a mapping: {{KEY: VALUE}}"
     if first["type"] == "model_type":
         return f"{name} is {value}; it is a section, write {name}.KEY: VALUE"
     if first["type"] == "string_pattern_mismatch":
@@ -136,9 +142,10 @@ def _suggestion(path: tuple[str, ...]) -> str:
     """The settings of that name in other sections, else those with a similar name, else all of the section."""
     leaves: dict[str, list[str]] = {}
     own: dict[str, str] = {}
+    section = tuple(part for part in path[:-1] if not part.isdecimal())  # without items of lists
     for keys in _settings(Config):
         leaves.setdefault(keys[-1], []).append(".".join(keys))
-        if keys[:-1] == path[:-1]:
+        if keys[:-1] == section:
             own[keys[-1]] = ".".join(keys)
     leaf = path[-1][:_LONGEST]
     meant = leaves.get(leaf, [])
