@@ -30,6 +30,15 @@ def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: P
             assert f"or more; a training in the first round of the race has {first}" in caught.value.message
 
 
+def test_a_model_of_a_part_of_the_candidates_has_a_step_for_each_stage_of_raptr(tmp_path: Path) -> None:
+    for batch_size, enough in ((128, False), (64, True)):  # of 258 of the 1,294 candidates
+        score = {"model": "trajectory", "runs": 5, "disjoint": True, "epochs": 1}
+        ctx = tiny_context(tmp_path, {"score": score, "initialise": {"batch_size": batch_size, "raptr": {}}})
+        wrong = pytest.raises(UsageError, match=r"4 stages need as many steps or more; the training has 3")
+        with nullcontext() if enough else wrong:
+            check_run(ctx)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -28,7 +28,8 @@ def check_blocks(config: Config, model: nn.Module) -> None:
 def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     """Trainings with fewer steps than stages: they would end before the full network is trained."""
     theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
-    theta_steps = theta_epochs * math.ceil(candidates / config.initialise.batch_size)
+    parts = config.score.runs if config.score.disjoint else 1
+    theta_steps = theta_epochs * math.ceil(candidates // parts / config.initialise.batch_size)
     train_steps = steps_of(config.train, candidates, kept_images(config, candidates))
     shortest = "the training"
     if race := config.select.race:
