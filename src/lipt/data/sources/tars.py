@@ -50,6 +50,8 @@ class TarSource(Source, format="webdataset"):
             braces = "; write [0-9] or * in place of braces" if "{" in pattern else ""
             remedy = f"name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'{braces}"
             raise UsageError(f"{pattern}: no such tar", remedy)
+        for inner in map(Path, filter(is_folder, tars)):
+            raise UsageError(f"{inner} is a folder, not a tar", f"name the tars in it: 'wds:{inner}/*.tar'")
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
         top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
@@ -80,7 +82,7 @@ class TarSource(Source, format="webdataset"):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        return spec.startswith(TAR_PREFIX) or spec.endswith(".tar")
+        return spec.startswith(TAR_PREFIX) or spec.lower().endswith(".tar")
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         entry = self._entries[split][i]

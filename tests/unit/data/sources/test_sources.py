@@ -50,6 +50,15 @@ def test_a_folder_beside_it_is_suggested(tmp_path: Path) -> None:
     assert caught.value.remedy == f"name a folder or tars, or did you mean '{tmp_path}/photos'?"
 
 
+@pytest.mark.parametrize("spec", ["wds:FOLDER", "wds:FOLDER/", "wds:FOLDER*"])
+def test_a_folder_is_no_tar(tmp_path: Path, spec: str) -> None:
+    (tmp_path / "shards").mkdir()
+    with pytest.raises(UsageError) as caught:
+        open_source(spec.replace("FOLDER", f"{tmp_path}/shards"))
+    assert caught.value.message == f"{tmp_path}/shards is a folder, not a tar"
+    assert caught.value.remedy == f"name the tars in it: 'wds:{tmp_path}/shards/*.tar'"
+
+
 @pytest.mark.parametrize("name", ["photos.tar.gz", "a.TGZ", "x.parquet", "labels.csv", "plain"])
 def test_a_file_is_not_called_a_missing_folder(tmp_path: Path, name: str) -> None:
     file = tree(tmp_path, {name: b"x"}) / name
@@ -196,11 +205,11 @@ def make_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> None:
 PAIRS = {"a.png": image(1), "a.cls": b"0", "b.jpg": image(2, "JPEG"), "b.cls": b"1\n", "b.json": b"{}"}
 
 
-@pytest.mark.parametrize("prefix", ["", "wds:"])
-def test_tars(tmp_path: Path, prefix: str) -> None:
-    make_tar(tmp_path / "x-0.tar", PAIRS)
-    make_tar(tmp_path / "x-1.tar", {"sub/c.cls": b"1", "sub/c.seg.txt": b"", "sub/c.png": image(3)})
-    source = open_source(f"{prefix}{tmp_path}/x-*.tar")
+@pytest.mark.parametrize(("prefix", "suffix"), [("", "tar"), ("", "TAR"), ("wds:", "tar")])
+def test_tars(tmp_path: Path, prefix: str, suffix: str) -> None:
+    make_tar(tmp_path / f"x-0.{suffix}", PAIRS)
+    make_tar(tmp_path / f"x-1.{suffix}", {"sub/c.cls": b"1", "sub/c.seg.txt": b"", "sub/c.png": image(3)})
+    source = open_source(f"{prefix}{tmp_path}/x-*.{suffix}")
     assert {split: labels.tolist() for split, labels in source.splits.items()} == {"train": [0, 1, 1]}
     assert list(source.classes) == ["0", "1"]
     assert source.read("train", 1) == (PAIRS["b.jpg"], "jpg")
