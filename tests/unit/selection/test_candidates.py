@@ -161,6 +161,18 @@ def test_labels_that_count_from_1_are_told_so(given: dict[str, Any]) -> None:
         Candidates.of([0, 1, 3], num_classes=3)
 
 
+def test_one_output_for_two_classes_is_told_how_to_become_two() -> None:
+    z = np.array([[0.5], [-2.0], [3.0]], dtype=np.float32)
+    with pytest.raises(UsageError, match=r"outside 0..0\n  -> if the network has one output z .* np.hstack") as caught:
+        Candidates.of([0, 1, 1], logits=z)
+    assert "numbered" not in caught.value.remedy
+    candidates = Candidates.of([0, 1, 1], logits=np.hstack([0 * z, z]))
+    p = 1 / (1 + np.exp(-z[:, 0]))  # EL2N of a sigmoid: the error of both classes
+    scores_N = select("el2n", candidates, k=1).scores_N
+    assert scores_N is not None
+    assert np.allclose(scores_N, np.sqrt(2) * np.abs(p - [0, 1, 1]), atol=1e-6)
+
+
 @pytest.mark.parametrize("value", [np.array([3]), torch.tensor([3]), 3.0, np.float64(3)])
 def test_a_number_in_another_form_is_told_how_to_pass_it(value: Any) -> None:
     options: Any = {"strata": value}

@@ -39,9 +39,13 @@ def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
     if len(labels_B) and not 0 <= int(labels_B.min()) <= int(labels_B.max()) < num_classes:
         first = int(((labels_B < 0) | (labels_B >= num_classes)).nonzero()[0])
         from_1 = int(labels_B.min()) >= 1 and int(labels_B.max()) == num_classes
+        one_output = num_classes == 1 and int(labels_B.max()) == 1
         raise UsageError(
             f"label {int(labels_B[first])} of sample {start + first} is outside 0..{num_classes - 1}",
-            "the classes seem to be numbered from 1: hand over labels - 1"
+            "if the network has one output z for two classes, the logits are [0, z]: put a row of zeros before weight "
+            "and bias of its last linear layer; of an array (N, 1), hand over np.hstack([0 * z, z])"
+            if one_output
+            else "the classes seem to be numbered from 1: hand over labels - 1"
             if from_1
             else "number the classes from 0; num_classes is their number, and that of the columns of the logits",
         )
