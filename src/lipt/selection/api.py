@@ -21,7 +21,7 @@ from lipt.selection.inputs.passes import in_memory
 from lipt.selection.lost import remark_on_lost
 from lipt.selection.needs import Requirements
 from lipt.selection.options import bind_options, plain
-from lipt.selection.registry import Task, require
+from lipt.selection.registry import Picks, Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import OPTIONS, AlgorithmName, Select
 from lipt.selection.table import checked_notes
@@ -177,7 +177,7 @@ def select(
         balanced=balanced,
         seed=seed,
         notes=notes,
-        remarks=(*unused, *_without_any(candidates, picks.indices_K, task.initial_I)),
+        remarks=(*unused, *_all_equal(picks), *_without_any(candidates, picks.indices_K, task.initial_I)),
     )
 
 
@@ -216,6 +216,14 @@ def _check_distinct(indices_K: Tensor, n: int, algorithm: str) -> None:
             f"algorithm {algorithm} has picked a sample more than once",
             "if the algorithm is yours, correct it; otherwise report this",
         )
+
+
+def _all_equal(picks: Picks) -> list[str]:
+    """A remark if all samples have one score, such as the errors of a model with one output: then it says nothing."""
+    scores_N = picks.scores_N
+    if scores_N is None or len(picks.indices_K) == len(scores_N) or bool((scores_N != scores_N[0]).any()):
+        return []
+    return [f"all samples have the score {float(scores_N[0]):g}, so the scores choose nothing"]
 
 
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:

@@ -171,6 +171,14 @@ def test_class_budgets_add_up_and_classes_that_get_none_are_named(algorithm: str
     assert not select(algorithm, candidates, fraction=0.002).remarks
 
 
+@pytest.mark.parametrize("algorithm", ["el2n", "ccs", "uncertainty"])
+def test_scores_that_are_all_equal_are_told(algorithm: str) -> None:
+    one_output = Candidates.of([0] * 8, logits=torch.arange(8.0)[:, None])
+    assert select(algorithm, one_output, k=3).remarks == ("all samples have the score 0, so the scores choose nothing",)
+    assert not select(algorithm, one_output, k=8).remarks
+    assert not select("random", one_output, k=3).remarks
+
+
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=12), data=st.data())
 def test_largest_remainder_is_exact_and_fair(sizes: list[int], data: st.DataObject) -> None:
     sizes[0] += 1
