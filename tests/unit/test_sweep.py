@@ -173,6 +173,9 @@ def test_only_some_points() -> None:
     assert "did you mean 'scorer'?" in error.value.remedy
     with pytest.raises(UsageError, match=r"scorer=slow: no such value"):
         sweep().only({"scorer": "slow"})
+    grids = make_sweep({}, [{"model.width": [4, 8]}, {"train.lr": [0.1, 0.2]}], origin="test", places={})
+    with pytest.raises(UsageError, match=r"train.lr=0.1: the points that the other --only choose have no train.lr"):
+        grids.only({"model.width": "4", "train.lr": "0.1"})
 
 
 def result(fraction: float, scorer: str, ours: list[float], random: list[float]) -> Result:

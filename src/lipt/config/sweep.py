@@ -70,9 +70,12 @@ class Sweep:
         points = list(self.points)
         for axis, text in wanted.items():
             known = {str(point.values[axis]) for point in points if axis in point.values}
-            if not known:
-                axes = dict.fromkeys(name for point in self.points for name in point.values)
+            axes = dict.fromkeys(name for point in self.points for name in point.values)
+            if axis not in axes:
                 raise UsageError(f"--only {axis}={text}: no such axis", did_you_mean(axis, axes))
+            if not known:  # a list of grids
+                what = f"--only {axis}={text}: the points that the other --only choose have no {axis}"
+                raise UsageError(what, "name axes of one grid")
             if text not in known:
                 raise UsageError(f"--only {axis}={text}: no such value", did_you_mean(text, sorted(known)))
             points = [point for point in points if str(point.values.get(axis)) == text]
