@@ -70,6 +70,13 @@ WRONG = [
         UsageError,
         "41 models with a batch of 32 candidates each need 1,312 candidates, the data set has 1,294 (1,797 images less",
     ),
+    ("{model: {name: vit_small, width: 16}, data: {image_size: 10}}", UsageError, "which do not fill 10 x 10"),
+    ("{model: {name: vit_small, width: 16}, data: {image_size: 68}}", UsageError, "up to 64 pixels, not 68"),
+    (
+        "{model: {name: vit_small, width: 16}, score: {model: trajectory, proxy: {image_size: 6}}}",
+        UsageError,
+        "score.proxy: vit_small divides images into patches of 4 x 4 pixels, which do not fill 6 x 6",
+    ),
     ("train.batch_size=1", UsageError, "train.batch_size is 1: resnet18 cannot train on a single image of 8x8 pixels"),
     ("initialise.batch_size=1", UsageError, "initialise.batch_size is 1: resnet18 cannot train on a single image"),
     ("train.batch_size=2", UsageError, "train.batch_size is 2 and an epoch has 129 images: resnet18 cannot train on"),

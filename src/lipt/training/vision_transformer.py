@@ -59,22 +59,30 @@ class VisionTransformer(nn.Module):
         self.final_norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, num_classes)
 
+    def check_size(self, height: int, width: int) -> None:
+        """
+        Raises:
+            UsageError: images are larger than 64 pixels, or a side is no multiple of 4: the last patches would be
+                missing.
+        """
+        if max(height, width) > _LARGEST:
+            raise UsageError(
+                f"vit_small takes images of up to {_LARGEST} pixels, not {max(height, width)}", "set data.image_size"
+            )
+        if height % _PATCH or width % _PATCH:
+            raise UsageError(
+                f"vit_small divides images into patches of {_PATCH} x {_PATCH} pixels, "
+                f"which do not fill {width} x {height}",
+                f"set data.image_size to a multiple of {_PATCH}",
+            )
+
     def forward(self, x: Tensor) -> Tensor:
         """Logits (B, C) of images (B, 3, height, width).
 
         Raises:
-            UsageError: height or width is above 64 or no multiple of 4: the last patches would be missing.
+            UsageError: as `check_size`.
         """
-        if max(x.shape[2:]) > _LARGEST:
-            raise UsageError(
-                f"vit_small takes images of up to {_LARGEST} pixels, not {max(x.shape[2:])}", "set data.image_size"
-            )
-        if any(side % _PATCH for side in x.shape[2:]):
-            raise UsageError(
-                f"vit_small divides images into patches of {_PATCH} x {_PATCH} pixels, "
-                f"which do not fill {x.shape[3]} x {x.shape[2]}",
-                f"set data.image_size to a multiple of {_PATCH}",
-            )
+        self.check_size(*x.shape[2:])
         patches_BDhw: Tensor = self.patches(x)
         height, width = patches_BDhw.shape[2:]
         positions_TD = self.positions[:height, :width].flatten(0, 1)

@@ -20,6 +20,7 @@ from lipt.selection.inputs.not_logits import refuse_probabilities
 from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, on_device, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
+from lipt.training.vision_transformer import VisionTransformer
 
 
 def check_model(config: Config, facts: Facts | None) -> int:
@@ -38,6 +39,8 @@ def check_model(config: Config, facts: Facts | None) -> int:
         if own and facts and facts.size:
             _check_outputs(config, model, classes, facts.size)
         if facts and facts.size:
+            if isinstance(model, VisionTransformer):  # of LiPT's networks the only one that does not take all sizes
+                model.check_size(*facts.size)
             _check_single_images(config, model, facts)
     check_blocks(config, model)
     return sum(parameter.numel() for parameter in model.parameters())
