@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import lipt.flow.sweep
+from lipt.adapters.store import StoreError
 from lipt.adapters.store.file import FileStore
 from lipt.cli import main
 from lipt.cli.sweep import run_and_save
@@ -244,6 +245,21 @@ def test_a_point_that_fails_stops_no_other(sweep: Path, capsys: pytest.CaptureFi
     assert "lipt: train.lr=1000: the training loss is " in told.splitlines()[-2]
     saved = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
     assert [result.point["train.lr"] for result in saved] == [0.1, 0.2]
+
+
+def test_a_full_disk_ends_a_sweep_at_its_point(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others would need the same disk."""
+    begun = list[object]()
+
+    def fails(*arguments: object) -> None:
+        begun.append(arguments)
+        raise StoreError("runs: No space left on device", "free space")
+
+    monkeypatch.setattr("lipt.flow.sweep.run_variants", fails)
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep)])
+    assert end.value.code == 1
+    assert len(begun) == 1
 
 
 def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from lipt.adapters.store import StoreError
 from lipt.config import Config, Point, override
 from lipt.errors import LiptError, RunError, all_in_one
 from lipt.flow.checks.validation import check_comparison
@@ -34,6 +35,8 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         try:
             with scope(ctx.reporter, f"point {number}"):
                 entries = run_variants(own, check_comparison(own))
+        except StoreError:  # the other points need the same store
+            raise
         except RunError as error:
             failed.append(type(error)(f"{point}: {error.message}", error.remedy))
             ctx.reporter.say(f"failed: {error.message}")
