@@ -239,6 +239,9 @@ def test_draws_by_loss(start: Callable[[str], Path]) -> None:
     assert run(path, ["model.width=4", "train.steps=20"]) == ["run", "run"]
     reports = [json.loads(report.read_text()) for report in (path.parent / "runs/reports").rglob("*.json")]
     assert [report["rows"][0]["epoch_fraction"] for report in reports] == [0.1, 0.1]
+    assert {tuple(row["label"] for row in report["rows"]) for report in reports} == {
+        (f"Class-balanced random, {draw} draws", "Class-balanced random") for draw in ("ordered", "infobatch")
+    }
     assert len({tuple(report["curves"][0]["train_loss"]) for report in reports}) == 2  # the draws differ
 
 

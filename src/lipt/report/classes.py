@@ -91,9 +91,9 @@ def worst_sentence(found: ClassAccuracy, labels: Mapping[str, str]) -> str:
     Args:
         labels: name of a row -> its label.
     """
-    lowest = {label: worst(found.accuracy[name]) for name, label in labels.items()}
-    told = [
-        f"class {found.names[found.accuracy[name].index(lowest[label])]} with {label} ({format_percent(lowest[label])})"
-        for name, label in labels.items()
-    ]
+    told = []
+    for name, label in labels.items():
+        lowest = worst(found.accuracy[name])
+        of = found.names[found.accuracy[name].index(lowest)]
+        told.append(f"class {of} with {label} ({format_percent(lowest)})")
     return f"The lowest is {', '.join(told)}."

@@ -160,7 +160,7 @@ def against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
     roles = {"other", "classic"} | ({"random"} if row.algorithm in RANDOM and row.draw != "uniform" else set())
     rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
     if rivals:
-        yield f"At the same budgets: {'; '.join(_rival(other, row) for other in rivals)}."
+        yield f"Compared with {row.label}, at the same budgets: {'; '.join(_rival(other, row) for other in rivals)}."
 
 
 def _rival(other: Row, row: Row) -> str:

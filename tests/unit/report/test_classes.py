@@ -36,6 +36,9 @@ def test_the_most_harmed_class_stands_first() -> None:
     assert worst_sentence(found, {"lipt": "LiPT, ccs", "stratified": "random"}) == (
         "The lowest is class eel with LiPT, ccs (10.00 %), class eel with random (30.00 %)."
     )
+    assert worst_sentence(found, {"lipt": "random", "stratified": "random"}) == (
+        "The lowest is class eel with random (10.00 %), class eel with random (30.00 %)."
+    )
 
 
 def test_of_many_classes_only_the_extremes_are_shown() -> None:

@@ -140,7 +140,7 @@ def test_a_selection_that_keeps_all_is_compared_with_fresh_draws():
     assert (verdict.level, verdict.headline[:18]) == ("wins", "lipt beats RS2, +9")
     (lines,) = (lines for lines in comparison_groups([ours, rs2, fixed]) if len(lines) == 2)
     assert [line.results[2].text for line in lines][1] == "reference"
-    assert not any("At the same budgets" in sentence for sentence in verdict.sentences)
+    assert not any("at the same budgets" in sentence for sentence in verdict.sentences)
 
 
 def test_side_by_side_a_row_is_compared_over_its_own_seeds():
@@ -197,9 +197,10 @@ def test_the_advice_to_draw_afresh_names_the_exact_share():
 def test_draws_by_losses_from_a_random_subset_are_compared_with_uniform_ones():
     random = row("random", [0.75, 0.76, 0.75], "random", algorithm="stratified")
     ours = row("lipt", [0.78, 0.79, 0.78], "selected", algorithm="stratified", draw="ordered")
-    assert "At the same budgets: random −3.00 ± 0.02 points (worse)." in judge([ours, random]).sentences
+    told = f"Compared with {ours.label}, at the same budgets: random −3.00 ± 0.02 points (worse)."
+    assert told in judge([ours, random]).sentences
     same = ours.model_copy(update={"draw": "uniform"})
-    assert not any("At the same budgets" in sentence for sentence in judge([same, random]).sentences)
+    assert not any("at the same budgets" in sentence for sentence in judge([same, random]).sentences)
 
 
 def test_a_run_that_keeps_all_does_not_say_why_it_took_a_random_subset():

@@ -64,6 +64,8 @@ def label_of(outcome: Outcome) -> str:
     label = algorithm_label(config, outcome.algorithm)
     if needs_models(config):
         label = f"{origin_of(config)}, {label}"
+    if config.train.draw != "uniform":  # as those of the random row are
+        label += f", {config.train.draw} draws"
     return label if config.train.start == "fresh" else f"{label}, continued from {start_name(config)}"
 
 
