@@ -14,12 +14,13 @@ from rich.table import Column, Table
 from lipt.cli.options import print_json
 from lipt.cli.verbose import is_verbose
 from lipt.config import Config
-from lipt.forecast.advice import LABELS, SHARES, Advice, Limits, Option, advise, configured, nearest_measured, options
+from lipt.forecast.advice import Advice, Limits, advise
 from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, forecast
+from lipt.forecast.ways import LABELS, SHARES, Option, configured, nearest_measured, options
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.report.terminal import print_table, print_text

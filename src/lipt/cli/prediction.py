@@ -19,7 +19,7 @@ from lipt.config import Config, load_config, override
 from lipt.errors import UsageError
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.validation import problems, raise_all
-from lipt.forecast.advice import SHARES, Limits, configured
+from lipt.forecast.advice import Limits
 from lipt.forecast.calibration import calibrate, measured
 from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Fit, Machine
@@ -27,6 +27,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import name_of_device
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, breaks, forecast
+from lipt.forecast.ways import SHARES, configured
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import Engine
 from lipt.report.numbers import format_bytes, format_flops, format_number, format_seconds

@@ -14,9 +14,9 @@ import yaml
 from click.testing import CliRunner
 
 from lipt.cli import cli
-from lipt.config import load_config
+from lipt.config import load_config, override
 from lipt.errors import UsageError
-from lipt.forecast.advice import GAINS, RS2_GAINS, SHARES, configured, settings_of
+from lipt.forecast.ways import GAINS, LABELS, RS2_GAINS, SHARES, _to_paste, configured, settings_of
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
@@ -30,6 +30,7 @@ from tests.programs import on_terminal
 from tests.tiny import TINY
 
 DOCS = Path(__file__).parents[3] / "docs"
+EXAMPLES = DOCS.parent / "examples"
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
     assert cheap["advice"]["settings"] == settings_of("rs2", 0.1)
     nothing = advised(path, *MANY, "--gpu-hours", "1e-9")
     assert nothing["advice"] is None
-    assert re.search(r"nothing fits.* of transfer and 0\.\d*[1-9]\d* GPU hours", nothing["why"])
+    assert re.search(r"nothing fits.* of transfer and 0\.\d*[1-9]\d* hours", nothing["why"])
     reads = {(each["way"], each["share"]): each["read_bytes"] for each in options}
     assert reads["random", 0.2] < min(reads["theta_p", 0.01], reads["trajectory", 0.01])  # a score reads all images
     carried = advised(path, *MANY, "--transfer", str(reads["random", 0.2] * 1.001 / 1e9))
@@ -207,6 +208,23 @@ def test_a_scorer_of_the_configuration_does_not_change_what_an_option_costs(path
     assert settings["trajectory"]["proxy"] is None
     assert not settings["trajectory"]["disjoint"]
     assert settings["random"] == {}
+
+
+@pytest.mark.parametrize(
+    "example", sorted(path.name for path in EXAMPLES.glob("*.yaml") if "\nmodel:" in path.read_text())
+)
+def test_the_settings_to_paste_give_what_they_cost(example: str) -> None:
+    """Whatever the configuration says: its race, its draws and its options go."""
+    config = load_config(str(EXAMPLES / example))
+    for way in LABELS:
+        if way == "proxy" and proxy_width(config) is None:
+            continue
+        settings = _to_paste(config, way, 0.1)
+        pasted, costed = override(config, settings), configured(config, way, 0.1)
+        assert pasted.select == costed.select
+        assert pasted.train.model_copy(update={"random_baseline": False}) == costed.train
+        if "score" in settings:
+            assert pasted.score == costed.score
 
 
 def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
