@@ -371,9 +371,11 @@ def test_several_wrong_settings_are_shown_one_below_the_other() -> None:
         load_config(None, [f"train.x{number}=1" for number in range(12)])
 
 
-def test_a_trajectory_is_of_one_model_unless_more_are_asked_for() -> None:
-    config = parse_config({"score": {"model": "trajectory", "epochs": 10}})
+def test_a_trajectory_is_of_ten_epochs_of_one_model_unless_more_are_asked_for() -> None:
+    config = parse_config({"score": {"model": "trajectory"}})
     assert config.score.runs == config.score.trajectories == 1
-    assert parse_config(config.model_dump(mode="json")).score.runs == 1
-    assert override(config, {"score": {"model": "classic"}}).score.runs == 10  # the paper's
+    assert config.score.epochs == 10
+    assert parse_config(config.model_dump(mode="json")).score == config.score
+    classic = override(config, {"score": {"model": "classic"}}).score
+    assert (classic.runs, classic.epochs) == (10, 1)  # the paper's
     assert override(config, {"score": {"runs": 3}}).score.runs == 3

@@ -195,7 +195,8 @@ class Score(Section):
     the same initial weights, and records that part. All models together then cost as much as one, and worker pods
     train them at the same time."""
     epochs: int = Field(1, ge=0)
-    """Epochs per model with `model: classic` or `trajectory`."""
+    """Epochs per model with `model: classic` or `trajectory`. For `trajectory` the default is 10: fewer gained less, and
+    along one epoch `auto` chooses as without a trajectory."""
     block_images: PositiveInt = 65536
     """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None
@@ -206,8 +207,10 @@ class Score(Section):
 
     @model_validator(mode="after")
     def _one_trajectory(self) -> Self:
-        if self.model == "trajectory" and "runs" not in self.model_fields_set:
-            self.__dict__["runs"] = 1  # stays unset: another `model` has its own default
+        if self.model == "trajectory":
+            defaults = {"runs": 1, "epochs": 10}
+            # They stay unset: another `model` has its own defaults.
+            self.__dict__.update({key: defaults[key] for key in defaults.keys() - self.model_fields_set})
         return self
 
     @property
