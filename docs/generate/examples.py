@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[2]
 PAGE = _ROOT / "docs/reference/examples.md"
 _HEAD = """# Examples
 
-This page shows complete configurations. `lipt init NAME` writes one of them into the current folder. (`make reference`
+This page shows complete configurations. `lipt init EXAMPLE` writes one of them into the current folder. (`make reference`
 writes this page.)
 
 A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks

@@ -138,7 +138,8 @@ def default_beta(fraction: float) -> float:
 
 
 def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dict[str, Any]]:
-    """Up to 30 % `dual`, if there is a trajectory; up to 5 % `ccs`; above `stratified` (`random` if not balanced).
+    """Up to 30 % `dual` if there is a trajectory (in a run `ccs` or `dyn_unc` if it has many passes); else up to 5 %
+    `ccs`, above `stratified` (`random` if not balanced).
 
     Source: our measurements. Time: O(n log n). Use: you want a default.
 

@@ -136,7 +136,7 @@ def _picture_and_label(sample: Any) -> tuple[Any, Any]:
             return sample[image], sample[label]
         keys = ", ".join(map(str, sample))
         raise UsageError(
-            f"a sample is a dict of {keys}: image or label are missing",
+            f"a sample is a dict of {keys}: image or label is missing",
             f"name the image one of {', '.join(_IMAGES)} and the label one of {', '.join(_LABELS)}",
         )
     if isinstance(sample, (tuple, list)) and len(sample) in (2, 3):
