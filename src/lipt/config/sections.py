@@ -195,8 +195,8 @@ class Score(Section):
     the same initial weights, and records that part. All models together then cost as much as one, and worker pods
     train them at the same time."""
     epochs: int = Field(1, ge=0)
-    """Epochs per model with `model: classic` or `trajectory`. For `trajectory` the default is 10: fewer gained less, and
-    along one epoch `auto` chooses as without a trajectory."""
+    """Epochs per model with `model: classic` or `trajectory`. For `trajectory` the default is 10: fewer gained less,
+    and along one epoch `auto` chooses as without a trajectory."""
     block_images: PositiveInt = 65536
     """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None

@@ -67,12 +67,7 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
 
     Without these rows: how many FLOPs the choice takes, and which rows tell whether they are worth it.
     """
-    longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
-    continued_rows = [
-        other
-        for other in others
-        if other.role == "continued" and other.recipe == row.recipe and same_budgets(row, other)
-    ]
+    longer_rows, continued_rows = _same_price(row, random, others)
     measured = {name for name, rows in ((LONGER, longer_rows), (CONTINUED, continued_rows)) if rows}
     missing = {name: _HELP[name] for name in judges_of_price(row, random) if name not in measured}
     if missing and (price := price_of_choice(row, random)):
@@ -85,6 +80,27 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
         )
     yield from _against_longer(row, longer_rows)
     yield from _against_continued(row, continued_rows)
+
+
+def better_at_its_price(row: Row, random: Row, others: Sequence[Row]) -> list[str]:
+    """The random subsets of the same price that beat the choice, in words."""
+    words = "one that gets its FLOPs as more steps", "one that starts from the model that scored"
+    return [
+        text
+        for text, rivals in zip(words, _same_price(row, random, others), strict=True)
+        if any(difference(row, rival).level == "loses" for rival in rivals)
+    ]
+
+
+def _same_price(row: Row, random: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The random subsets that get the FLOPs of the choice: as more steps, and as the model from which they start."""
+    longer = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
+    continued = [
+        other
+        for other in others
+        if other.role == "continued" and other.recipe == row.recipe and same_budgets(row, other)
+    ]
+    return longer, continued
 
 
 def against_its_scorer(row: Row) -> Iterator[str]:

@@ -21,6 +21,7 @@ from lipt.report.rivals import (
     against_its_scorer,
     against_others,
     at_same_epoch_budget,
+    better_at_its_price,
     price_over_random,
 )
 from lipt.report.significance import (
@@ -87,7 +88,8 @@ def judge(rows: Sequence[Row]) -> Verdict:
     common = [_of_several(text, of, len(selected)) for text, of in sayers.items() if len(of) > 1]
     headline = "No comparison with random shows a difference."
     if not {"tie", "unknown"}.issuperset(levels):
-        headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
+        won = levels.count("wins") + levels.count("mixed")
+        headline = f"Beats random in {won} of {len(levels)} comparisons at equal budgets."
     level = levels[0] if len(set(levels)) == 1 else "mixed"
     step = NextStep.joined([verdict.next_step for verdict in verdicts if verdict.next_step])
     return Verdict(headline=headline, level=level, sentences=each + common, runs=runs, next_step=step)
@@ -128,7 +130,11 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
     price = [*price_over_random(row, random), *against_its_price(row, random, others), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     step = NextStep.after(row, random, delta) if _open(delta) else None
-    return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences, next_step=step)
+    headline = _headline(row, random, delta)
+    level: Level = delta.level
+    if level == "wins" and (better := better_at_its_price(row, random, others)):
+        headline, level = f"{headline.removesuffix('.')}, but not {' or '.join(better)}.", "mixed"
+    return Verdict(headline=headline, level=level, sentences=sentences, next_step=step)
 
 
 def _open(delta: Difference) -> bool:

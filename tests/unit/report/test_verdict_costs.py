@@ -22,6 +22,9 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     ]
     verdict = judge(rows)
     assert verdict.headline.startswith("lipt beats random, +3.40 points")  # only rows of equal budgets are ranked
+    is_worse = "steps are worth more" in said
+    assert verdict.level == ("mixed" if is_worse else "wins")
+    assert verdict.headline.endswith(", but not one that gets its FLOPs as more steps.") == is_worse
     (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
     assert "(3,000 instead of 1,080), a class-balanced random subset reaches" in sentence
     assert sentence.endswith(f"{said}.")
@@ -46,6 +49,9 @@ def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued,
     ]
     verdict = judge(rows)
     assert verdict.headline.startswith("lipt beats random, +3.40 points")  # with random of the same start
+    is_worse = "this start is worth more" in said
+    assert judge(rows).level == ("mixed" if is_worse else "wins")
+    assert judge(rows).headline.endswith(", but not one that starts from the model that scored.") == is_worse
     (sentence,) = (each for each in verdict.sentences if "the model that scored" in each)
     assert sentence.startswith("Trained on from the model that scored, a class-balanced random subset reaches")
     assert sentence.endswith(f"{said}.")
