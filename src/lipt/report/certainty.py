@@ -51,8 +51,8 @@ def statements(check: ScoreCheck) -> list[str]:
         )
         so = " So the choice depends on the seed about as much as a random draw does." if like_random else ""
         found.append(
-            f"{check.label}: of the kept images that another seed could have kept, it kept "
-            f"{format_percent(check.shared)}, too. Of random subsets it would be {format_percent(check.by_chance)}.{so}"
+            f"{check.label}: two seeds share {format_percent(check.shared)} of their kept images. Two random subsets "
+            f"would share {format_percent(check.by_chance)}.{so}"
         )
     return found
 

@@ -18,10 +18,10 @@ OVERLAP = ScoreCheck(label="LiPT, ccs", shared=0.3, by_chance=0.1)
 ALSO_UNSURE = ScoreCheck(label="theta_* alone", reliability=0.2, halved="models")
 SENTENCES = [
     "Trajectory, <dual>: reliability of the scores 0.83 (even against odd epochs).",
-    "of the kept images that another seed could have kept, it kept 21.00 %, too. Of random subsets it would be 10.00 %",
+    "two seeds share 21.00 % of their kept images. Two random subsets would share 10.00 %",
     "LiPT as an ensemble, ccs: reliability of the scores 0.31 (two halves of the models).",
     "Warning: the reliability of LiPT as an ensemble, ccs and theta_* alone is below 0.5: the order of the samples is",
-    "LiPT, ccs: of the kept images that another seed could have kept, it kept 30.00 %, too.",
+    "LiPT, ccs: two seeds share 30.00 % of their kept images.",
 ]
 
 

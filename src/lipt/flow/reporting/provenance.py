@@ -74,6 +74,8 @@ def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequenc
             "device": torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU",
             "cpu threads": str(torch.get_num_threads()),
             "cpus": str(os.cpu_count()),
+            # On it depends how sums round, and so the accuracies in their last digits.
+            "instructions": torch.backends.cpu.get_cpu_capability(),
             "platform": platform.platform(),
         },
     )
