@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from benchmarks.tables import paired
+from lipt.flow.paper import NAMES, PaperSweep
+from lipt.report.sweep import read_lines
 from tests.docs.pages import ROOT
 
 RECORDS = ROOT / "benchmarks/results"
@@ -86,6 +88,13 @@ def test_a_table_is_printed(
     printed = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("|")]
     assert [part for part in printed if part.strip() not in text and part.count("\n| ") > 1] == []  # more than random
     assert printed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_of_the_paper_is_that_of_its_results(name: str) -> None:
+    results = RECORDS / f"paper/{name}-cpu.jsonl"
+    found = read_lines(results.read_text(encoding="utf-8"), str(results))
+    assert results.with_suffix(".md").read_text(encoding="utf-8") == PaperSweep.load(name).page(found)
 
 
 def test_the_first_table_of_the_readme_is_a_part_of_the_page() -> None:
