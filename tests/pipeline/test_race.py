@@ -339,6 +339,7 @@ def test_a_sweep_counts_the_trainings_of_a_race(tmp_path: Path) -> None:
     assert stages.count("race") == 5 + 3
     assert stages.count("score") == 1
     assert stages.count("select") == 5  # class-balanced random among them
+    assert stages.count("train") == stages.count("evaluate") == 2  # of the winner, and of class-balanced random
     assert all(each.config.select.race for each in missing.values() if each.stage == "race")
 
 

@@ -69,7 +69,7 @@ class Race:
         """Select for every contestant, run all rounds, and return the winner's subset.
 
         Of equal contestants the one that was ahead before is ahead, in the first round the one that is named first.
-        Class-balanced random is the first.
+        Class-balanced random is the first. On a dry run that does not know the winner, the first of the others is it.
 
         Args:
             elsewhere: does trainings in worker pods. The rest is done here.
@@ -77,7 +77,7 @@ class Race:
         Raises:
             RunError: a training failed.
         """
-        field = list(range(len(self.subsets)))
+        field, is_over = list(range(len(self.subsets))), True
         labels = [label_with_options(contestant) for contestant in contestants(self.ctx.config)]
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]
@@ -85,13 +85,16 @@ class Race:
             made, lost = self.train(indices)
             for error in lost.values():
                 raise error
-            if all(artifact.is_finished for artifact in made.values()):  # on a dry run they may be only planned
+            is_over = all(artifact.is_finished for artifact in made.values())  # on a dry run they may be only planned
+            if is_over:
                 reached = [float(made[index].summary["accuracy"]) for index in indices]
                 pairs = zip(field, reached, strict=True)
                 shown = ", ".join(f"{labels[contestant]} {100 * accuracy:.1f} %" for contestant, accuracy in pairs)
                 self.ctx.reporter.say(f"race, {100 * share:.0f} % of the steps, validation accuracy: {shown}")
                 field = ahead(field, reached)
-        return self.subsets[field[0]]
+        # Class-balanced random, the first, is often trained anyway. If it won in a plan, a training would be missing.
+        winner = field[0] if is_over else next((contestant for contestant in field if contestant), 0)
+        return self.subsets[winner]
 
     def train(self, indices: Iterable[int]) -> Made:
         """Do these trainings of the race."""
