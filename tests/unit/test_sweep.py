@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lipt.cli.missing_stages import product
 from lipt.config import Sweep, load_sweep, make_sweep
 from lipt.config.sweep import ROWS
 from lipt.errors import IntegrityError, UsageError
@@ -101,6 +102,10 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
         load_sweep(str(path))
     assert says in error.value.message
     assert error.value.remedy
+
+
+def test_the_size_of_a_sweep_counts_one_as_one() -> None:
+    assert product({"points": 2, "rows": 1, "seeds": 3}) == "2 points x 1 row x 3 seeds"
 
 
 def test_named_values_may_be_equal() -> None:

@@ -11,7 +11,7 @@ from lipt.cli.options import print_json
 from lipt.config import Point
 from lipt.errors import UsageError
 from lipt.pipeline import STAGE_NAMES
-from lipt.report.numbers import format_seconds
+from lipt.report.numbers import format_count, format_seconds
 from lipt.runtime.context import Context
 
 
@@ -52,5 +52,5 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
 
 
 def product(sizes: Mapping[str, int]) -> str:
-    """Such as `2 points x 3 rows x 5 seeds`."""
-    return " x ".join(f"{number} {name}" for name, number in sizes.items())
+    """Such as `2 points x 3 rows x 1 seed`."""
+    return " x ".join(format_count(number, name.removesuffix("s")) for name, number in sizes.items())
