@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.errors import TransientError
+from lipt.errors import RunError, TransientError
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
-from lipt.runtime.lost import is_lost_part
+from lipt.runtime.lost import lost_part
 from lipt.runtime.processes import parts
 from lipt.runtime.stage import Stage
 from tests.pipeline import rank_work
@@ -37,7 +37,13 @@ from tests.tiny import tiny_context
     ],
 )
 def test_what_means_that_a_part_is_lost(error: Exception, lost: bool) -> None:
-    assert is_lost_part(error) == lost
+    assert (lost_part(error) is not None) == lost
+
+
+def test_a_stage_that_runs_out_of_memory_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"can't allocate memory") as caught:
+        rank_work.immense(tiny_context(tmp_path), index=1).make()
+    assert caught.value.remedy == "lower the batch size, or use a machine or GPU with more memory"
 
 
 def test_a_gpu_that_fails_ends_the_share_and_another_attempt_makes_the_rest(

@@ -5,7 +5,7 @@ import errno
 import torch
 import torch.distributed as dist
 
-from lipt.errors import TransientError, in_one_line
+from lipt.errors import RunError, TransientError, in_one_line
 
 #: Only from torch 2.8 on; before, such errors are of type RuntimeError.
 _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
@@ -17,16 +17,17 @@ _DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno
 _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
 
-def is_lost_part(error: BaseException) -> bool:
-    """Whether memory ran out, or a disk or a library of the device failed, so that another part may succeed.
+def lost_part(error: BaseException) -> RunError | None:
+    """The error to raise if memory ran out, or a disk or a library of the device failed: another part may succeed.
 
-    Any other exception is a bug in LiPT or in the user's model, and would stop every part.
+    None: any other exception is a bug in LiPT or in the user's model, and would stop every part.
     """
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
     if isinstance(error, OSError):
-        return error.errno in _DISK
-    return failed_device(error) is None and any(part in _from_device(error) for part in _LOST)
+        return RunError(in_one_line(error), "free space on its disk") if error.errno in _DISK else None
+    is_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    if is_memory or (failed_device(error) is None and any(part in _from_device(error) for part in _LOST)):
+        return RunError(in_one_line(error), "lower the batch size, or use a machine or GPU with more memory")
+    return None
 
 
 def failed_device(error: BaseException) -> TransientError | None:

@@ -95,11 +95,11 @@ class Stage:
         except (KeyboardInterrupt, Terminated):
             self._tell_what_is_kept()
             raise
-        except RuntimeError as error:
-            from lipt.runtime.lost import failed_device  # here: imports torch, as the body did
+        except (RuntimeError, MemoryError, OSError) as error:
+            from lipt.runtime.lost import failed_device, lost_part  # here: imports torch, as the body did
 
-            if failed := failed_device(error):
-                raise failed from error
+            if told := failed_device(error) or lost_part(error):
+                raise told from error
             raise
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()

@@ -30,7 +30,7 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.checkpoint import total_cost
 from lipt.runtime.context import Context
-from lipt.runtime.lost import failed_device, is_disconnect, is_lost_part
+from lipt.runtime.lost import failed_device, is_disconnect, lost_part
 from lipt.runtime.processes.standstill import pulse_path
 from lipt.training.distributed import Ranks, process_group
 from lipt.training.pulse import show_pulse
@@ -141,12 +141,7 @@ def run_rank() -> None:
         os._exit(0)  # all is written; in an orderly exit a thread of a library may still abort the process
     except Exception as error:
         trace = traceback.format_exc()
-        if failed := failed_device(error):
-            error = failed
-        elif is_lost_part(error):
-            disk = isinstance(error, OSError)
-            remedy = "free space on its disk" if disk else "lower the batch size, or use a device with more memory"
-            error = RunError(f"{in_one_line(error)}", remedy)
+        error = failed_device(error) or lost_part(error) or error
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
         told = {
             "rank": rank,

@@ -8,10 +8,9 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from lipt.adapters.store import StoreError
-from lipt.errors import RunError, in_one_line
+from lipt.errors import RunError
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
-from lipt.runtime.lost import is_lost_part
 from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.processes.failures import KilledError
 from lipt.runtime.processes.parent import count_processes, launch, name_of
@@ -112,10 +111,6 @@ def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_
             raise
         except RunError as error:
             failed[index] = error
-        except (RuntimeError, MemoryError, OSError) as error:
-            if not is_lost_part(error):
-                raise
-            failed[index] = RunError(in_one_line(error), "run again: only the missing parts are made")
     return made, failed
 
 
