@@ -91,6 +91,7 @@ WRONG = [
         "initialise.batch_size is 2 and an epoch has about 129 images: resnet18 cannot train on",
     ),
     ("train.epoch_fraction=0.001", UsageError, "train.batch_size is 32 and an epoch has 1 image: resnet18 cannot"),
+    ("train={epoch_fraction: 0.001, draw: infobatch}", UsageError, "an epoch has at most 1 image: resnet18 cannot"),
     ("merge.recalibration_images=1", UsageError, "merge.recalibration_images is 1: resnet18 cannot train on"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),

@@ -13,6 +13,7 @@ from lipt.errors import LiptError, UsageError, in_one_line
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.raptr import check_blocks
 from lipt.flow.dag import has_swarm, trains_models
+from lipt.report.numbers import format_count
 from lipt.rng import generator
 from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smallest_initial_batch
 from lipt.selection.inputs.dataset import logits_and_features
@@ -134,21 +135,23 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
     except LiptError:  # other checks report it
         return
     kept = kept_images(config, candidates)
-    drawn = f"{epoch_images(config.train, candidates, kept):,}"
+    drawn = format_count(epoch_images(config.train, candidates, kept), "image")
     if config.train.draw == "infobatch":
         drawn = f"at most {drawn}"
     batches = [("train", drawn, config.train.batch_size, smallest_batch(config.train, candidates, kept))]
     if trains:
-        scored = f"about {candidates // config.score.runs:,}" if config.score.disjoint else f"{candidates:,}"
+        scored = format_count(candidates, "image")
+        if config.score.disjoint:
+            scored = f"about {format_count(candidates // config.score.runs, 'image')}"
         smallest = smallest_initial_batch(config, candidates)
         batches.append(("initialise", scored, config.initialise.batch_size, smallest))
     if has_swarm(config):
         size = config.dispatch.batch_size
         shard = config.dispatch.batches * size
-        batches.append(("dispatch", f"{shard:,}", size, batch_sizes(shard, size)[-1]))
+        batches.append(("dispatch", format_count(shard, "image"), size, batch_sizes(shard, size)[-1]))
         if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
             yield "merge.recalibration_images is 1"
     for section, images, size, smallest in batches:
         if smallest == 1:
-            of = "" if size == 1 else f" and an epoch has {images} image{'s' * (images != '1')}"
+            of = "" if size == 1 else f" and an epoch has {images}"
             yield f"{section}.batch_size is {size}{of}"
