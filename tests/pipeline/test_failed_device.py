@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ def test_a_stage_that_runs_out_of_memory_says_what_to_do(tmp_path: Path) -> None
     with pytest.raises(RunError, match=r"can't allocate memory") as caught:
         rank_work.immense(tiny_context(tmp_path), index=1).make()
     assert caught.value.remedy == "lower the batch size, or use a machine or GPU with more memory"
+
+
+def test_what_to_do_depends_on_what_ran_out() -> None:
+    for number, told in ((errno.ENOSPC, "free space on its disk"), (errno.ENOMEM, "lower the batch size, or")):
+        lost = lost_part(OSError(number, os.strerror(number)))
+        assert lost is not None
+        assert lost.remedy.startswith(told)
 
 
 def test_a_gpu_that_fails_ends_the_share_and_another_attempt_makes_the_rest(

@@ -12,7 +12,7 @@ _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 #: Texts of the CPU's allocator, of CUDA and of its libraries.
 _LOST = ("can't allocate memory", "out of memory", "CUDA error", "cuDNN error", "CUDNN_STATUS")
 #: Errors of a disk that is full or fails.
-_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.ESTALE)
+_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)
 #: Texts of CUDA errors that come from a wrong request: bugs.
 _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
@@ -22,9 +22,10 @@ def lost_part(error: BaseException) -> RunError | None:
 
     None: any other exception is a bug in LiPT or in the user's model, and would stop every part.
     """
-    if isinstance(error, OSError):
-        return RunError(in_one_line(error), "free space on its disk") if error.errno in _DISK else None
-    is_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _DISK:
+        return RunError(in_one_line(error), "free space on its disk")
+    is_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or number == errno.ENOMEM
     if is_memory or (failed_device(error) is None and any(part in _from_device(error) for part in _LOST)):
         return RunError(in_one_line(error), "lower the batch size, or use a machine or GPU with more memory")
     return None
