@@ -233,6 +233,13 @@ def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytes
     assert sorted(path.name for path in sweep.parent.iterdir() if path.is_file()) == ["tiny.jsonl", "tiny.yaml"]
 
 
+def test_the_subset_that_is_trained_longer_is_counted(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = TINY | {"compare": {"seeds": [0, 1], "variants": ["lipt", "random-longer"]}}
+    sweep.write_text(yaml.safe_dump({"base": base, "grid": {"train.lr": [0.1, 0.2]}}))
+    stages = planned(sweep, capsys)["stages"]
+    assert (stages["select"], stages["train"]) == (2 * 2, 2 * 2 * 2)
+
+
 def test_a_point_that_fails_stops_no_other(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = TINY | {"merge": {"method": "none"}, "compare": {"seeds": [0], "variants": ["lipt"]}}
     base |= {"select": {"algorithm": "stratified"}, "train": {"steps": 20, "batch_size": 32}}

@@ -15,6 +15,7 @@ from lipt.progress import Reporter
 from lipt.report.rivals import LONGER
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
+from lipt.stages.select import select
 
 
 def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Result]], object]) -> list[Result]:
@@ -84,9 +85,9 @@ def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
     silent = replace(ctx, reporter=Reporter(io.StringIO()), dry_run=True)
     for point in points:
         own = replace(silent, config=point.config)
-        variants = check_comparison(own)
-        entries = {entry.name: entry for entry in run_variants(own, variants)}
-        for variant in variants:
+        variants = {variant.name: variant for variant in check_comparison(own)}
+        entries = {entry.name: entry for entry in run_variants(own, [*variants.values()])}
+        for variant in variants.values():
             for outcome in entries[variant.name].outcomes:
                 config = outcome.config
                 if outcome.race:  # an outcome's configuration is that of the winner
@@ -98,6 +99,10 @@ def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
             continue
         known = {outcome.config.seed for outcome in entries[LONGER].outcomes}
         for chosen in (each for each in entries["lipt"].outcomes if each.config.seed not in known):
+            config = override(own.config, variants[LONGER].changes | {"seed": chosen.config.seed})
+            subset = select(replace(own, config=config), chosen.prepared.dataset, [])
+            if subset.find() is None:
+                missing.setdefault(subset.ref, Missing(stage="select", config=chosen.config))
             for stage in ("train", "evaluate"):
                 longer = Missing(stage=stage, config=chosen.config, longer=stage == "train")
                 missing.setdefault(f"{stage}/{LONGER} {chosen.trained.model.key}", longer)
