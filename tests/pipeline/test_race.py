@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lipt.config import Point
+from lipt.config import Point, override
 from lipt.errors import UsageError
 from lipt.flow.checks.validation import check_from_afar, check_run
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.dag import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
+from lipt.flow.reporting.rows import label_of
 from lipt.flow.sweep import missing_stages
 from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
@@ -235,6 +237,14 @@ def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
     assert document.rows[0].reason == "it won the race of selections, on the validation images"
     assert [row.label for row in document.race] == ["Class-balanced random", "ccs", "dual"]
     assert page.count(">won<") == 1
+
+
+def test_the_winner_of_a_race_is_shown_with_its_options(ran: tuple[Path, Outcome]) -> None:
+    _, outcome = ran
+    won = {"algorithm": "ccs", "options": {"score": "aum"}}
+    assert (
+        label_of(replace(outcome, config=override(outcome.config, {"select": won}))) == "Trajectory, ccs (score: aum)"
+    )
 
 
 @pytest.mark.parametrize("proxy", [None, {"width": 2}])

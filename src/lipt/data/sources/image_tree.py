@@ -11,7 +11,8 @@ from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_o
 from lipt.errors import RunError, printable
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
-_MADE_BY_SYSTEMS = ("@eaDir", "__MACOSX")  # thumbnails on a Synology server; what macOS adds to an archive
+#: Thumbnails on a Synology server; what macOS adds to an archive; what Windows and Linux keep at the root of a drive.
+_MADE_BY_SYSTEMS = ("@eaDir", "__MACOSX", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 
 
 def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:

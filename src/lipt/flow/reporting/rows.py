@@ -16,7 +16,7 @@ from lipt.report import document as doc
 from lipt.report.classes import recalls, worst
 from lipt.report.rivals import CONTINUED, FIXED, LONGER
 from lipt.runtime import Context
-from lipt.runtime.algorithm import algorithm_label, reason_of_auto
+from lipt.runtime.algorithm import algorithm_label, label_with_options, reason_of_auto
 from lipt.runtime.artifact import Artifact
 from lipt.selection.auto import AUTO
 
@@ -49,7 +49,7 @@ class Entry:
     @classmethod
     def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
         """The row of a variant."""
-        label = variant.label_with(algorithm_label(each.config, each.algorithm) for each in outcomes)
+        label = variant.label_with(_algorithm(each) for each in outcomes)
         return cls(name=variant.name, label=label, role=role_of(variant), outcomes=tuple(outcomes))
 
     @property
@@ -58,10 +58,16 @@ class Entry:
         return recalls([outcome.trained.evaluation.summary for outcome in self.outcomes])
 
 
+def _algorithm(outcome: Outcome) -> str:
+    """The algorithm of a run. The winner of a race has its options, by which contestants may differ."""
+    if outcome.race:
+        return label_with_options(outcome.config)
+    return algorithm_label(outcome.config, outcome.algorithm)
+
+
 def label_of(outcome: Outcome) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
-    config = outcome.config
-    label = algorithm_label(config, outcome.algorithm)
+    config, label = outcome.config, _algorithm(outcome)
     if needs_models(config):
         label = f"{origin_of(config)}, {label}"
     if config.train.draw != "uniform":  # as those of the random row are

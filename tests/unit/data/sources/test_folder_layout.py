@@ -146,12 +146,19 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
 def test_folders_that_systems_add_are_left_out(tmp_path: Path, splits: tuple[str, ...]) -> None:
-    added = ("@eaDir/0.png", "cat/@eaDir/0.png", "__MACOSX/cat", "dog/__MACOSX")
+    added = (
+        "@eaDir/0.png",
+        "cat/@eaDir/0.png",
+        "__MACOSX/cat",
+        "dog/__MACOSX",
+        "$RECYCLE.BIN/0.png",
+        "lost+found/0.png",
+    )
     folders = [f"{split}{name}" for split in splits for name in (*PETS, *added)]
     source = open_source(str(tree(tmp_path, images(*folders, "@eaDir/a", "__MACOSX/a"))))
     assert list(source.classes) == list(PETS)
     assert [len(labels) for labels in source.splits.values()] == [4] * len(splits)
-    assert source.left_out == {"images in hidden folders": 8 * len(splits) + 4}
+    assert source.left_out == {"images in hidden folders": 12 * len(splits) + 4}
 
 
 def test_every_suffix_of_jpeg_is_read(tmp_path: Path) -> None:
