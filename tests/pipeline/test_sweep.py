@@ -25,6 +25,7 @@ from lipt.config import load_sweep
 from lipt.config.sweep import ROWS
 from lipt.errors import RunError
 from lipt.report.sweep import Result, read_lines, to_lines
+from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests
 from tests.unit.report.report_samples import row
@@ -240,7 +241,9 @@ def test_the_subset_that_is_trained_longer_is_counted(sweep: Path, capsys: pytes
     assert (stages["select"], stages["train"]) == (2 * 2, 2 * 2 * 2)
 
 
-def test_a_point_that_fails_stops_no_other(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_point_that_fails_stops_no_other(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     base = TINY | {"merge": {"method": "none"}, "compare": {"seeds": [0], "variants": ["lipt"]}}
     base |= {"select": {"algorithm": "stratified"}, "train": {"steps": 20, "batch_size": 32}}
     sweep.write_text(yaml.safe_dump({"base": base, "grid": {"train.lr": [0.1, 1000, 0.2]}}))
@@ -250,8 +253,23 @@ def test_a_point_that_fails_stops_no_other(sweep: Path, capsys: pytest.CaptureFi
     told = capsys.readouterr().err
     assert "failed: the training loss is " in told
     assert "lipt: train.lr=1000: the training loss is " in told.splitlines()[-2]
-    saved = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
-    assert [result.point["train.lr"] for result in saved] == [0.1, 0.2]
+    assert "keeps its earlier results" not in told
+    text = Path("tiny.jsonl").read_text()
+    assert [result.point["train.lr"] for result in read_lines(text, "tiny.jsonl")] == [0.1, 0.2]
+
+    run_point = lipt.flow.sweep.run_variants
+
+    def fails(ctx: Context, *more: Any) -> Any:
+        if ctx.config.train.lr == 0.1:
+            raise RunError("it failed", "mend it")
+        return run_point(ctx, *more)
+
+    monkeypatch.setattr("lipt.flow.sweep.run_variants", fails)
+    with pytest.raises(SystemExit):
+        main(["sweep", str(sweep), "--set", "train.steps=21"])
+    told = capsys.readouterr().err
+    assert "tiny.jsonl keeps its earlier results until all of their points are finished again" in told
+    assert Path("tiny.jsonl").read_text() == text
 
 
 def test_a_full_disk_ends_a_sweep_at_its_point(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from lipt.adapters.store.file import FileStore
 from lipt.cli.missing_stages import product, show_missing
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, refuse_seed, set_option
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
-from lipt.cli.verbose import is_quiet, is_verbose
+from lipt.cli.verbose import complain, is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
@@ -89,11 +89,13 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         UsageError: the file holds something else.
         RunError: the file cannot be read or written.
     """
-
     store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
+    stale = False
 
     def save(results: Sequence[Result]) -> None:
-        if len(results) == len(found.points) or earlier <= _names(results):
+        nonlocal stale
+        stale = len(results) < len(found.points) and not earlier <= _names(results)
+        if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
 
     try:
@@ -102,13 +104,18 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         earlier = _names_in(path, found)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
-    if place:
-        with runs_of(found, place) as runs:
-            return runs.run(save)
-    from lipt.flow.sweep import run_sweep
+    try:
+        if place:
+            with runs_of(found, place) as runs:
+                return runs.run(save)
+        from lipt.flow.sweep import run_sweep
 
-    with context_of(found) as ctx:
-        return run_sweep(ctx, found.points, save)
+        with context_of(found) as ctx:
+            return run_sweep(ctx, found.points, save)
+    except RunError:
+        if stale:
+            complain(f"lipt: {path} keeps its earlier results until all of their points are finished again")
+        raise
 
 
 def _names_in(path: Path, found: Sweep) -> set[str]:
