@@ -14,8 +14,8 @@ _ROOT = Path(__file__).parents[2]
 PAGE = _ROOT / "docs/reference/examples.md"
 _HEAD = """# Examples
 
-This page shows complete configurations. `lipt init EXAMPLE` writes one of them into the current folder. (`make reference`
-writes this page.)
+This page shows complete configurations. `lipt init EXAMPLE` writes one of them into the current folder. (`make
+reference` writes this page.)
 
 A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks
 the parameters that they send. For `lipt doctor` and `lipt submit` a server on this machine stands in for the cluster.
