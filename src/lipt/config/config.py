@@ -13,8 +13,8 @@ class Config(Section):
     """Everything that determines a run."""
 
     name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
-    """Begins the names of runs and reports. Lower-case letters, digits and hyphens, with a letter or a digit first and
-    last."""
+    """Lower-case letters, digits and hyphens, with a letter or a digit first and last. The names of runs and reports
+    begin with it."""
     profile: Literal["robust", "paper", "ccs", "dual"] = "robust"
     """Which defaults the other settings have: ours, or those of a published protocol (docs/reference/settings.md)."""
     seed: int = Field(0, ge=0)

@@ -122,11 +122,11 @@ def _as_share(entry: Any) -> str:
 
 
 def _description(path: tuple[str, ...]) -> str:
-    """The docstring of a setting, as the end of a sentence."""
+    """The first sentence of a setting's docstring, as the end of a sentence."""
     section: Any = Config
     for part in path[:-1]:
         section = section.model_fields[part].annotation
-    text = str(section.model_fields[path[-1]].description)
+    text = str(section.model_fields[path[-1]].description).partition(". ")[0]
     return f"{text[0].lower()}{text[1:].rstrip('.')}"
 
 
