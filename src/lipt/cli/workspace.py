@@ -79,8 +79,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
 
     A run notes what it needs when it has ended, a sweep after each point. So nothing is removed while a stage runs in
     WORKSPACE; start no run there while `gc` removes. The artifacts of a stopped run are listed once they, and all that
-    was made from them, are older than --days; so is its last checkpoint. What a run on a cluster goes on from stays
-    until the run has ended, for 30 days at most. To give up a run or a sweep, first delete its folder in
+    was made from them, are older than --days. Its last checkpoint counts as one of them. What a run on a cluster goes
+    on from stays until the run has ended, for 30 days at most. To give up a run or a sweep, first delete its folder in
     WORKSPACE/reports or its files in WORKSPACE/sweeps. To give up the last one, delete WORKSPACE.
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.

@@ -50,8 +50,8 @@ class TarSource(Source, format="webdataset"):
             braces = "; write [0-9] or * in place of braces" if "{" in pattern else ""
             remedy = f"name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'{braces}"
             raise UsageError(f"{pattern}: no such tar", remedy)
-        for inner in map(Path, filter(is_folder, tars)):
-            raise UsageError(f"{inner} is a folder, not a tar", f"name the tars in it: 'wds:{inner}/*.tar'")
+        if inner := next(filter(is_folder, tars), ""):
+            raise UsageError(f"{Path(inner)} is a folder, not a tar", f"name the tars in it: 'wds:{Path(inner)}/*.tar'")
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
         top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
