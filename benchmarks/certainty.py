@@ -84,7 +84,7 @@ def main() -> None:
     for seed in recorded:
         ctx = Context.of(load_config(given.config, [f"seed={seed}"]))
         dataset = open_dataset(Attempt(ctx=ctx, ref="map/0", label="map"), ingest(ctx).make())
-        positions[seed], labels = split_positions(ctx, dataset)[1], torch.from_numpy(dataset.index("train").label)
+        positions[seed], labels = split_positions(ctx, dataset)[1], torch.tensor(dataset.index("train").label)
     rows = []
     for rule, score in RULES.items():
         for epochs in given.epochs:
