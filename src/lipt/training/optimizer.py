@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
+#: Up to so many weights one call updates all layers, also on a CPU: the same result to the bit, in half the time. It
+#: copies all gradients, which is too much memory for large networks, whose layers take their time anyway.
+_SMALL = 1 << 22
+
 
 class SGD:
     """Updates `parameters` from their gradients.
@@ -22,6 +26,7 @@ class SGD:
         self.momentum_buffers: dict[int, Tensor] = {}
         """Buffers by index of the parameter; a parameter that never had a gradient has none."""
         self._momentum, self._weight_decay = momentum, weight_decay
+        self._small = sum(parameter.numel() for parameter in self.parameters) <= _SMALL
 
     @torch.no_grad()
     def step(self, lr: float | Tensor) -> None:
@@ -30,13 +35,15 @@ class SGD:
         Args:
             lr: a tensor, on a GPU only, may change after the step was recorded (`cuda_graphs.Replayed`).
         """
+        recorded = isinstance(lr, Tensor)
         moved = {index: parameter for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
         buffers = [self.momentum_buffers.get(index) for index in moved]
         sgd(
             list(moved.values()),
             [parameter.grad for parameter in moved.values() if parameter.grad is not None],
             buffers,
-            fused=isinstance(lr, Tensor) or None,
+            fused=recorded or None,
+            foreach=(not recorded and self._small) or None,
             weight_decay=self._weight_decay,
             momentum=self._momentum,
             lr=lr,

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from lipt.training import optimizer as optimizer_module
 from lipt.training.optimizer import SGD
 
 
@@ -23,8 +24,10 @@ class Unused(nn.Module):
         return self.later(y.tanh()) if step else y
 
 
+@pytest.mark.parametrize("small", [0, 1 << 22])
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_it_equals_torchs_class(momentum: float) -> None:
+def test_it_equals_torchs_class(momentum: float, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer_module, "_SMALL", small)
     torch.manual_seed(0)
     ours, theirs = (model := Unused()), deepcopy(model)
     reference = torch.optim.SGD(theirs.parameters(), lr=1, momentum=momentum, weight_decay=0.1, nesterov=momentum > 0)
