@@ -2,7 +2,7 @@
 
     python -m benchmarks.compare_table REPORT.json
 
-REPORT.json is the `report.json` of a comparison, or its rows alone. The last column is the computing in all, with
+REPORT.json is the `report.json` of a comparison, or its rows alone. The last column is the compute in all, with
 choice and test, in epochs of training on all candidates: the FLOPs of the row over those of the random row, whose
 training sees as many images as there are candidates.
 """
@@ -39,7 +39,7 @@ def main() -> None:
                 f"{row['flops'] / reference['train_flops']:.1f}",
             ]
         )
-    print(markdown(["method", "kept", "accuracy", "minus class-balanced random", "epochs of computing"], texts))
+    print(markdown(["method", "kept", "accuracy", "minus class-balanced random", "epochs of compute"], texts))
 
 
 if __name__ == "__main__":

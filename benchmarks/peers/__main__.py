@@ -31,8 +31,8 @@ row. Random selection is shown for comparison (mean of {draws} subsets). Times c
 orders of magnitude.
 
 - **The libraries are not modified.** cords gets the features as its data set and the last layer as its model.
-{import_note}- **DeepCore is not on PyPI.** Its column re-implements, in a few lines, a defect found in its published
-  source. It is *not* a measurement of the library, whose other code may be correct.
+{import_note}- **DeepCore is not on PyPI.** Its column re-implements, in a few lines each, defects found in its
+  published source. It is *not* a measurement of the library, whose other code may be correct.
 - **Empty cell:** the library has no such algorithm, or the property does not apply.
 """
 

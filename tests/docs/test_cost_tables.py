@@ -96,7 +96,7 @@ def test_choices_beside_random(number: int, file: str, fraction: float, processo
 def test_the_summary_follows_from_the_tables() -> None:
     """A gain that is named stands in a table or a list below; `random is better` where no choice gains."""
     _, *rows = tables()[0]
-    below = PAGE.split("## At 1 % kept", 1)[1]
+    below = PAGE.split("## At 1 per cent kept", 1)[1]
     named = [found for _, *cells in rows for cell in cells if (found := re.match(r"[0-9.]+", cell))]
     assert [found.string for found in named] == ["6 to 8", "9.6", "8.7", "3.2"]
     for gain_named in ("6.3 ± 1.7", "7.8 ± 2.0", "9.6 ± 2.3", "8.7 ± 2.4", "3.2 ± 2.0"):
@@ -145,8 +145,8 @@ def test_more_steps_hardly_help_a_random_twentieth() -> None:
     shorter, longer = (records("map-8000-steps.jsonl", rule="random", fraction=0.05, steps=n) for n in (8000, 15030))
     ccs = records("map-2000-steps.jsonl", rule="ccs el2n", fraction=0.05, steps=2000)
     text = " ".join(PAGE.split())
-    assert f"7,030 more than here gained {difference(longer, shorter).lstrip('+')} points" in text
-    assert f"`ccs` is not told apart from it ({difference(ccs, longer)})" in text
+    assert f"15,030 steps gained {difference(longer, shorter).lstrip('+')} points over 8,000" in text
+    assert f"`ccs` and a random subset of 15,030 steps are not told apart ({difference(ccs, longer)})" in text
 
 
 def test_scorers_beside_each_other() -> None:

@@ -66,7 +66,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 @box.command(epilog=_example(f"pretrain {_SPEC}"))
 @click.argument("spec")
 def pretrain(spec: str) -> None:
-    """Train the jigsaws in worker pods, each on its own node. Prints how many arrived."""
+    """Train the jigsaws in worker pods (with GPUs, each on its own node). Prints how many arrived."""
     from lipt.pods.boxes import pretrain_box
 
     with _quiet():
@@ -136,7 +136,7 @@ def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
 
 @box.command(
     short_help="Take part in a training that pods share.",
-    epilog=_example("join s3://lipt/photos/requests/KEY.json --of 2"),
+    epilog=_example("join s3://lipt/photos/specs/KEY.json --of 2"),
 )
 @click.argument("request")
 @click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods.")
