@@ -42,7 +42,7 @@ pod the message is also the termination message, so `kubectl describe pod` and `
 | 2 | the command line, a setting or the credentials are wrong | correct what the message names |
 | 3 | a store or an API is unreachable at the moment | run the same command again; Argo and Jobs do so by themselves |
 | 130 | you interrupted the run (Ctrl-C) | the same command continues |
-| 143 | the process was stopped by SIGTERM, like a pod that is evicted | the same command continues; pods are repeated, boxes under Argo only |
+| 143 | the process was stopped by SIGTERM, like a pod that is evicted | the same; Argo and Jobs do so by themselves |
 
 ## Kinds of errors
 
