@@ -11,6 +11,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _CLONE = "git clone REPOSITORY "
+_INSTALLED = {"'.[": "'lipt[", "write `.` instead": "write `lipt` instead"}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)]+)\)")
 _PICTURE = re.compile(r'\b(src|srcset)="(?!https?://)([^"]+)"')
 
@@ -33,7 +34,10 @@ class Readme(MetadataHookInterface):
 
 
 def with_absolute_links(text: str, repository: str, ref: str) -> str:
-    """Point links to files, and pictures, to the repository at this tag or branch; name it in `git clone`."""
+    """Point links to files, and pictures, to the repository at this tag or branch; name it in `git clone`. Install the
+    package from the index, not from a clone."""
+    for in_clone, elsewhere in _INSTALLED.items():
+        text = text.replace(in_clone, elsewhere)
     text = _LINK.sub(
         lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})",
         text.replace(_CLONE, f"git clone {repository} "),

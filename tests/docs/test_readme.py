@@ -46,6 +46,9 @@ def test_links_are_absolute_on_the_package_index() -> None:
     assert [target for target in _TARGETS.findall(text) if not target.startswith("https://")] == []
     assert "REPOSITORY" not in text
     assert "git clone https://example.org/me/lipt lipt" in text
+    assert "pip install 'lipt[run]'" in text
+    assert "write `lipt` instead of `'lipt[run]'`" in text
+    assert "'.[" not in text
     assert "(https://example.org/me/lipt/raw/v1/docs/figures/idea.svg)" in text
     assert '"https://example.org/me/lipt/raw/v1/docs/figures/report-dark.png"' in text
     assert "(https://example.org/me/lipt/blob/v1/docs/results/index.md)" in text

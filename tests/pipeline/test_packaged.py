@@ -54,6 +54,18 @@ def test_init_lists_the_examples_and_never_replaces_a_file(
     assert "did you mean 'quickstart'" in done.stderr
 
 
+def test_a_released_image_is_tried_with_commands_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = (ROOT / ".github/workflows/release.yaml").read_text(encoding="utf-8")
+    (line,) = re.findall(r'docker run .* -c "cd /tmp && (.*)"', release)
+    init, run = (command.split()[1:] for command in line.split(" && "))
+    main(init)
+    main([*run, "--dry-run"])
+    assert "evaluate" in capsys.readouterr().err
+
+
 def test_pipeline_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     main(["pipeline", "export"])

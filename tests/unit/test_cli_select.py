@@ -232,7 +232,7 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
         ("--labels labels.npy --logits features.npy --features logits.npy --algorithm moderat", "unknown selection"),
         (
             "--labels labels.npy --k 3 --fraction 0.1 --algorithm random",
-            "the budget is either a fraction or a number k",
+            "--fraction and --k both say how many samples to keep",
         ),
         (
             "--labels labels.npy --k 101 --algorithm random",
@@ -319,6 +319,11 @@ def test_select_writes_only_to_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     for target in ("", ".", f"file://{tmp_path}"):
         with pytest.raises(UsageError, match=r"^--to .* is no file"):
             here("select", "--labels", "labels.npy", "--features", "features.npy", "--to", target)
+    for target in ("subset.csv", "s3://bucket/subset.csv"):
+        with pytest.raises(UsageError, match=r"written as Parquet") as error:
+            here("select", "--labels", "labels.npy", "--algorithm", "random", "--to", target)
+        assert error.value.remedy == f"--to {target.replace('.csv', '.parquet')}"
+    assert not Path("subset.csv").exists()
 
 
 def test_select_ends_with_one_error_and_a_remedy(tmp_path: Path) -> None:

@@ -279,6 +279,9 @@ def test_a_name_that_fits_no_run_is_told_what_would(
     assert "did you mean quickstart-0123abcd or quickstart-8c857717?" in said("quickstart")
     for wrong in ("../runs/reports", ".", "", "reports/quickstart-8c857717"):
         assert f"lipt: {wrong}: neither a configuration nor a run" in said(wrong)
+    (tmp_path / "runs/sweeps").mkdir()
+    (tmp_path / "runs/sweeps/grid-0123abcd").touch()
+    assert "grid is a sweep, which has no report of its own\n  -> lipt sweep FILE" in said("grid")
     for several in (("wrong", "quickstart", "wrong"), ("quickstart", "wrong")):  # each is named, once
         assert all(said(*several).count(f"- {name}: neither a") == 1 for name in ("wrong", "quickstart"))
 

@@ -285,6 +285,8 @@ def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
         ("- 1", "contains a list"),
         ("# later", "is empty"),
         ("{base: run.yaml, grid: {seed: [0, 1]}}", "is a sweep"),
+        ("{apiVersion: argoproj.io/v1alpha1, kind: Workflow}", "is an object of Kubernetes"),
+        ('{"cells": [], "nbformat": 4}', "is a notebook"),
         (None, "cannot read"),
     ],
 )

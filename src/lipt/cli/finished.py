@@ -20,6 +20,7 @@ from lipt.adapters.store.file import FileStore
 from lipt.config import Config, load_config, override, parse_config, read_yaml
 from lipt.errors import RunError, UsageError
 from lipt.flow.address import PAGE, near_run, page_of, read_report, report_folder, reports_of
+from lipt.flow.listing import sweeps_of
 from lipt.flow.runs import report_folders
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.progress import Reporter
@@ -143,6 +144,11 @@ def _listed(run: str) -> str:
     names = [folder.partition("/")[2] for folder in report_folders(Workspace(store))] if store.root.is_dir() else []
     if run in names:
         return run
+    if store.root.is_dir() and run in sweeps_of(Workspace(store)):
+        raise UsageError(
+            f"{run} is a sweep, which has no report of its own",
+            "lipt sweep FILE prints its table; finished points are not computed again",
+        )
     near = [name for name in names if name.startswith(f"{run}-")][-3:] or get_close_matches(run, names, n=1)
     known = f"a run in {_DEFAULT} (lipt ls lists them), WORKSPACE/reports/RUN, or the handle of a run on a cluster"
     raise UsageError(

@@ -58,9 +58,13 @@ def output_option(function: F) -> F:
     )(function)
 
 
-def dry_run_option(function: F) -> F:
-    """--dry-run."""
-    return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
+def dry_run_option(shows: str) -> Callable[[F], F]:
+    """--dry-run, which validates, does what `shows` says, and runs nothing."""
+    return click.option("--dry-run", is_flag=True, help=f"Validate, and {shows}; run nothing.")
+
+
+#: What the dry run of a command that predicts shows.
+PREDICTS = "count the stages and predict their time, for which it times this machine"
 
 
 def check_plan_as_text(dry_run: bool, output: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.options import dry_run_option, parse_pairs, refuse_seed, set_option
+from lipt.cli.options import PREDICTS, dry_run_option, parse_pairs, refuse_seed, set_option
 from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
 from lipt.cli.verbose import is_verbose
@@ -43,7 +43,7 @@ from lipt.flow.paper import NAMES, PaperSweep, Profile
     help="Folder for the .jsonl, .md and .svg files.",
 )
 @click.option("--draw", is_flag=True, help="Draw table and figure again from the results; run nothing.")
-@dry_run_option
+@dry_run_option(PREDICTS)
 def reproduce(
     name: str,
     profile: Profile,

@@ -5,6 +5,7 @@ import click
 from lipt.cli.busy import warn_if_slow
 from lipt.cli.missing_stages import show_missing
 from lipt.cli.options import (
+    PREDICTS,
     check_plan_as_text,
     config_options,
     dry_run_option,
@@ -21,7 +22,7 @@ from lipt.report.next_step import Origin
 @click.command()
 @config_options
 @output_option
-@dry_run_option
+@dry_run_option("list the stages")
 def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG from data to report.
 
@@ -31,8 +32,8 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_with_baseline
 
-        warn_if_slow()
-
+        if not dry_run:
+            warn_if_slow()
         document = run_with_baseline(ctx)
     if document is not None:
         page = page_of(ctx.workspace.store, folder_of(document))
@@ -42,7 +43,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 @click.command()
 @config_options
 @output_option
-@click.option("--dry-run", is_flag=True, help="Validate, and predict the time of each stage; run nothing.")
+@dry_run_option(PREDICTS)
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
     refuse_seed(overrides)

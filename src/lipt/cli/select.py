@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import splitext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -105,6 +106,10 @@ def select(
 
     given = (labels, scores, initial, *logits, *features, *outputs, *validation)
     check_target("--to", to, filter(None, given))
+    if not to.endswith(".parquet"):
+        raise UsageError(f"--to {to}: the selection is written as Parquet", f"--to {splitext(to)[0]}.parquet")
+    if fraction is not None and k is not None:
+        raise UsageError("--fraction and --k both say how many samples to keep", "give one of them")
     if fraction is None and k is None:
         fraction = Select().fraction
     if bool(outputs) == bool(labels) or (outputs and (logits or features)):

@@ -14,7 +14,15 @@ import click
 from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.missing_stages import product, show_missing
-from lipt.cli.options import check_target, dry_run_option, output_option, print_json, refuse_seed, set_option
+from lipt.cli.options import (
+    PREDICTS,
+    check_target,
+    dry_run_option,
+    output_option,
+    print_json,
+    refuse_seed,
+    set_option,
+)
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
 from lipt.cli.verbose import complain, is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 @place_option
 @click.option("--results", metavar="FILE.jsonl", type=click.Path(), help="Default: named as FILE, in this folder.")
 @output_option
-@dry_run_option
+@dry_run_option(PREDICTS)
 def sweep(
     sweep_path: str, overrides: tuple[str, ...], place: Place | None, results: str | None, output: str, dry_run: bool
 ) -> None:

@@ -68,11 +68,15 @@ def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
     """Read a YAML file (None: all defaults) and apply `a.b=value` overrides: texts as they are, other values as YAML.
 
     Raises:
-        UsageError: no such file, not YAML, not a mapping, a sweep, or an invalid setting.
+        UsageError: no such file, not YAML, not a mapping, something else than a configuration, or an invalid setting.
     """
     found = read_settings(path) if path is not None else ({}, {})
     if {"base", "grid"} <= set(found[0]):
         raise UsageError(f"{path} is a sweep: it has base and grid", f"lipt sweep {path}; on a cluster add --engine")
+    if {"apiVersion", "kind"} <= set(found[0]):
+        raise UsageError(f"{path} is an object of Kubernetes, not a configuration", f"kubectl create -f {path}")
+    if {"cells", "nbformat"} <= set(found[0]):
+        raise UsageError(f"{path} is a notebook, not a configuration", f"open it with Jupyter: jupyter lab {path}")
     document, places = with_overrides(*found, overrides or [])
     return parse_config(document, origin=path or "settings", places=places)
 

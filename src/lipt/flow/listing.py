@@ -57,7 +57,7 @@ def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
             )
         )
     found = [replace(run, differs=own) for run, own in zip(found, _told_apart(documents), strict=True)]
-    for name, keys in _sweeps(workspace).items():
+    for name, keys in sweeps_of(workspace).items():
         try:
             refs = {ref for key in keys for ref in read_list(workspace, key)}
         except IntegrityError as error:
@@ -84,7 +84,7 @@ def _told_apart(documents: Sequence[Document]) -> list[dict[str, str]]:
     return found
 
 
-def _sweeps(workspace: Workspace) -> dict[str, list[str]]:
+def sweeps_of(workspace: Workspace) -> dict[str, list[str]]:
     """Name -> the keys of the lists that its points left."""
     found: dict[str, list[str]] = {}
     for key in workspace.store.list(SWEEPS):

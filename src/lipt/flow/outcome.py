@@ -43,6 +43,11 @@ class Outcome:
         """The selection algorithm that ran; None on a dry run that found no subset."""
         return self.subset.summary.get("algorithm")
 
+    @property
+    def num_validation_images(self) -> int:
+        """Training images that are held out, so that nothing is chosen from them."""
+        return int(self.prepared.dataset.summary["train"]) - int(self.subset.summary["candidates"])
+
     def choice(self) -> list[Artifact]:
         """All artifacts between the data set and the main training, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]

@@ -45,6 +45,8 @@ class Row(_Model):
     scorer_accuracy: Share | None = None
     """Share of the validation images for which the model that scored is right, the first one if there are several: mean
     over seeds."""
+    num_validation_images: Count = 0
+    """Images of the validation split; 0 if unknown."""
     algorithm: str = ""
     """The selection that ran."""
     reason: str = ""

@@ -21,6 +21,7 @@ from lipt.report.significance import (
     mean_accuracy,
     same_budgets,
     same_epoch_budget,
+    sampling_error,
 )
 from lipt.report.words import inside, join, length, of_seeds, short, too_few
 
@@ -105,20 +106,30 @@ def _same_price(row: Row, random: Row, others: Sequence[Row]) -> tuple[list[Row]
 
 def against_its_scorer(row: Row) -> Iterator[str]:
     """Whether the model that scored is better than the network that was trained on its choice, and could have been its
-    start; or at least as good, if it was the start. Nothing if it is at chance."""
-    accuracy = row.scorer_accuracy
+    start; or at least as good, if it was the start. Nothing if it is at chance.
+
+    The two were measured on other images. Where their errors reach further than their distance, no claim is made.
+    """
+    accuracy, reached = row.scorer_accuracy, mean_accuracy(row)
     if not row.scorer or accuracy is None or at_chance(row, accuracy):
         return
-    if row.continued and accuracy >= mean_accuracy(row):
+    count = f"{row.num_validation_images:,} " if row.num_validation_images else ""
+    on_validation = f"for {format_percent(accuracy)} of the {count}validation images"
+    on_test = f"{row.label} for {format_percent(reached)} of the {row.num_test_images:,} test images"
+    if row.continued and accuracy >= reached:
         yield (
-            f"The model from which the training started, {row.scorer}, is at least as often right as "
-            f"{row.label}: for {format_percent(accuracy)} of the validation images. So this training may have gained "
-            "nothing."
+            f"The model from which the training started, {row.scorer}, is right {on_validation}, {on_test}. "
+            "So this training may have gained nothing."
         )
-    elif not row.continued and accuracy > mean_accuracy(row):
+    elif not row.continued and accuracy > reached:
+        error = sampling_error(reached, row.num_test_images)
+        if row.num_validation_images:
+            error = math.hypot(error, sampling_error(accuracy, row.num_validation_images))
+        apart = accuracy - reached > error
         yield (
-            f"The model that scored, {row.scorer}, is more often right than {row.label}: for "
-            f"{format_percent(accuracy)} of the validation images. `train.start: continue` goes on from it."
+            f"The model that scored, {row.scorer}, is {'more often right:' if apart else 'right'} {on_validation}, "
+            f"{on_test}{'' if apart else ': too few images to tell which is better'}. "
+            "`train.start: continue` goes on from it."
         )
 
 

@@ -129,6 +129,11 @@ def select(
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
             An algorithm that picks a sample twice.
     """
+    require(
+        not isinstance(algorithm, Candidates),
+        "select takes the algorithm first, then the candidates",
+        'for example lipt.select("ccs", candidates, fraction=0.05)',
+    )
     asked, name = checked(algorithm, options), str(algorithm)
     check_samples(candidates, validation)
     seed, balanced = seed_of(plain(seed)), balanced_of(plain(balanced))

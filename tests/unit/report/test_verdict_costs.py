@@ -61,7 +61,10 @@ def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued,
 def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: bool) -> None:
     ours = row("lipt", [0.78, 0.79, 0.77], "selected", scorer="theta_p" if fresh else "", scorer_accuracy=theta_p)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
-    sentence = "The model that scored, theta_p, is more often right than lipt: for 80.00 % of the validation images."
+    sentence = (
+        "The model that scored, theta_p, is more often right: for 80.00 % of the validation images, lipt for 78.00 % "
+        "of the 10,000 test images."
+    )
     assert (sentence in text) == said
     assert ("goes on from it" in text) == said
 
@@ -73,8 +76,8 @@ def test_a_training_that_made_its_start_no_better_says_so(algorithm: str, theta_
     ours = row("lipt", [0.78, 0.79, 0.77], "selected", **start)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
     sentence = (
-        "The model from which the training started, theta_p, is at least as often right as lipt: for 80.00 % of the "
-        "validation images."
+        "The model from which the training started, theta_p, is right for 80.00 % of the validation images, lipt for "
+        "78.00 % of the 10,000 test images."
     )
     assert (sentence in text) == said
     assert "goes on from it" not in text
@@ -86,9 +89,17 @@ def test_a_model_at_chance_is_no_better_start() -> None:
     random = row("random", [0.10] * 3, "random", num_test_images=1000)
     assert "the model that scored" not in " ".join(judge([ours, random]).sentences).lower()
     better = ours.model_copy(update={"scorer_accuracy": 0.3})
-    assert "model that scored, theta_p, is more often right than lipt: for 30.00 %" in " ".join(
-        judge([better, random]).sentences
-    )
+    assert "model that scored, theta_p, is more often right: for 30.00 %" in " ".join(judge([better, random]).sentences)
+
+
+@pytest.mark.parametrize(("images", "told"), [(144, False), (20_000, True)])
+def test_few_images_do_not_tell_whether_the_scorer_is_better(images: int, told: bool) -> None:
+    theta_p = {"scorer": "theta_p", "scorer_accuracy": 0.8, "num_validation_images": images}
+    ours = row("lipt", [0.78, 0.79, 0.77], "selected", **theta_p)
+    text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
+    numbers = f"for 80.00 % of the {images:,} validation images, lipt for 78.00 % of the 10,000 test images"
+    assert (f"theta_p, is more often right: {numbers}. " in text) == told
+    assert (f"theta_p, is right {numbers}: too few images to tell which is better. " in text) == (not told)
 
 
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():

@@ -147,12 +147,12 @@ def test_length_equality_and_text() -> None:
         hash(first)
     text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=None, strata=50), seed 0)"
     assert repr(first) == text
-    assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model(s), forgetting counts, scores)"
+    assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model, forgetting counts, scores)"
     once = torch.ones(1200, 1)
     trajectory = lipt.Trajectory(p_NT=once, error_NT=once, margin_NT=once)
     assert repr(trajectory) == "Trajectory(1,200 samples, 1 epoch(s))"
     recorded = lipt.Candidates.of([0] * 1200, trajectories=trajectory)
-    assert repr(recorded) == "Candidates(1,200 of 1 classes, outputs of 0 model(s), trajectories of 1 model(s))"
+    assert repr(recorded) == "Candidates(1,200 of 1 classes, outputs of 0 models, trajectories of 1 model)"
 
 
 def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:

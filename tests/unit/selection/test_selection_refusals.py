@@ -50,7 +50,9 @@ def test_notes_are_a_mapping_from_text(notes: Any, message: str) -> None:
         ({"features": 1.0}, "logits must be a matrix (N, C), not (0,)"),
         ({"logits": 1.0}, "logits must be a matrix (N, C), not ()"),
         ({"features": torch.eye(2).to_sparse()}, "features: a sparse tensor"),
-        ({"logits": torch.eye(2).to(torch.float8_e5m2)}, "must be floating point of 16, 32 or 64 bits"),
+        ({"logits": torch.eye(2).to(torch.float8_e5m2)}, "logits must be floating point of 16, 32 or 64 bits"),
+        ({"logits": [[1, 2], [3, 4]]}, "logits must be floating point of 16, 32 or 64 bits, not int64"),
+        ({"features": [[1, 2], [3, 4]]}, "features must be floating point of 16, 32 or 64 bits, not int64"),
         ({"forgetting": 3}, "forgetting counts have shape (), expected (2,)"),
         ({"num_classes": 4.0}, "num_classes must be an integer of 0 or more, not 4.0"),
         ({"num_classes": "4"}, "num_classes must be an integer of 0 or more, not '4'"),
@@ -60,6 +62,11 @@ def test_arguments_of_candidates(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         Candidates.of([0, 1], **arguments)
     assert Candidates.of([0, 1], num_classes=np.int64(4)).num_classes == 4  # type: ignore[arg-type]
+
+
+def test_arguments_in_the_wrong_order() -> None:
+    with pytest.raises(UsageError, match="the algorithm first, then the candidates"):
+        select(make(20, 3), "random", k=4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def done_section(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], 
     text |= {"Choice": f"{of_seed}{_choice(outcome)}", "Training": _training(outcome)}
     if others:
         text["Compared with"] = f"{'; '.join(others)}. The network and the data set are the same."
+        if any(label.startswith("Class-balanced random") for label in others):
+            text["Compared with"] += " Class-balanced random: as many images, drawn at random in each class."
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
@@ -54,8 +56,8 @@ def _data(outcome: Outcome) -> str:
     train, test = int(data["train"]), int(data["test"])
     return (
         f"{data['name']}: {train + test:,} images of {len(data['classes'])} classes. {candidates:,} are candidates, "
-        f"from which to choose. {train - candidates:,} (the validation images) only help to choose. {test:,} (the test "
-        "images) only measure the accuracy at the end."
+        f"from which to choose. {outcome.num_validation_images:,} (the validation images) only help to choose. "
+        f"{test:,} (the test images) only measure the accuracy at the end."
     )
 
 

@@ -70,7 +70,7 @@ def write_report(
         merge=merge_section(first),
         race=race_rows(ctx.config, first.race, first.subset),
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
-        race_images=first.prepared.dataset.summary["train"] - first.subset.summary["candidates"] if first.race else 0,
+        race_images=first.num_validation_images if first.race else 0,
         score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
         classes=_classes(entries, subset.class_names),
         subset=subset,

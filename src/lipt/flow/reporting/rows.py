@@ -135,6 +135,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         scorer=possible_start(config),
         continued=config.train.start == "continue",
         scorer_accuracy=_scorer_accuracy(outcome),
+        num_validation_images=outcome.num_validation_images,
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again

@@ -186,8 +186,8 @@ class Candidates(ByContents):
         return self.labels_N.shape[0]
 
     def __repr__(self) -> str:
-        facts = [f"{len(self):,} of {self.num_classes:,} classes", f"outputs of {self.num_models} model(s)"]
-        facts += [f"trajectories of {len(self.trajectories)} model(s)"] if self.trajectories else []
+        facts = [f"{len(self):,} of {self.num_classes:,} classes", f"outputs of {_models(self.num_models)}"]
+        facts += [f"trajectories of {_models(len(self.trajectories))}"] if self.trajectories else []
         facts += ["forgetting counts"] if self.forgetting_N is not None else []
         facts += ["scores"] if self.scores_N is not None else []
         return f"Candidates({', '.join(facts)})"
@@ -288,3 +288,7 @@ class Candidates(ByContents):
             if isinstance(each.logits_NC, Tensor):  # compressed ones are log-probabilities
                 refuse_probabilities(each.logits_NC, f"model {index}")
         return made
+
+
+def _models(count: int) -> str:
+    return f"{count} model{'s' if count != 1 else ''}"

@@ -61,12 +61,12 @@ class Outputs(ByContents):
                 f"got logits {shapes[0]}, features {shapes[1]}",
                 "hand over one row per sample in both; (N, 0) stands for unknown outputs",
             )
-        if not {self.logits_NC.dtype, self.features_ND.dtype} <= _FLOATS:
-            raise UsageError(
-                "logits and features must be floating point of 16, 32 or 64 bits, not "
-                f"{self.logits_NC.dtype}, {self.features_ND.dtype}",
-                "convert them with .float()",
-            )
+        for name, dtype in (("logits", self.logits_NC.dtype), ("features", self.features_ND.dtype)):
+            if dtype not in _FLOATS:
+                raise UsageError(
+                    f"{name} must be floating point of 16, 32 or 64 bits, not {dtype}".replace("torch.", ""),
+                    "convert them: .float() of a tensor, .astype('float32') of an array",
+                )
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
