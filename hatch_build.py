@@ -27,6 +27,7 @@ class Readme(MetadataHookInterface):
             text = with_absolute_links(text, repository, ref)
             metadata["urls"] = {
                 "Source": repository,
+                "Documentation": f"{repository}/blob/{ref}/docs/index.md",
                 "Issues": f"{repository}/issues",
                 "Changelog": f"{repository}/blob/{ref}/CHANGELOG.md",
             }

@@ -138,6 +138,7 @@ def test_the_addresses_are_those_of_the_repository(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GITHUB_REF_NAME", "v1")
     assert urls() == {
         "Source": "https://example.org/me/lipt",
+        "Documentation": "https://example.org/me/lipt/blob/v1/docs/index.md",
         "Issues": "https://example.org/me/lipt/issues",
         "Changelog": "https://example.org/me/lipt/blob/v1/CHANGELOG.md",
     }
