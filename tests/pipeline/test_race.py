@@ -335,11 +335,11 @@ def test_a_contestant_without_what_it_reads_is_refused(tmp_path: Path) -> None:
         check_run(context(tmp_path, {"contestants": [{"algorithm": "aum"}]}, score={"model": "merged"}))
 
 
-def test_a_dry_run_names_the_first_round(tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_trainings_of_each_round(tmp_path: Path) -> None:
     shown = StringIO()
     ctx = context(tmp_path)
-    run(Context.of(ctx.config, Reporter(shown), dry_run=True))
-    assert shown.getvalue().count("race ") >= 5
+    planned = run(Context.of(ctx.config, Reporter(shown), dry_run=True))
+    assert shown.getvalue().count("race ") == len(planned.race) == 5 + 3
 
 
 def test_a_sweep_counts_the_trainings_of_a_race(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Race:
         Raises:
             RunError: a training failed.
         """
-        field, is_over = list(range(len(self.subsets))), True
+        field, unknown = list(range(len(self.subsets))), list[int]()
         labels = [label_with_options(contestant) for contestant in contestants(self.ctx.config)]
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]
@@ -85,15 +85,17 @@ class Race:
             made, lost = self.train(indices)
             for error in lost.values():
                 raise error
-            is_over = all(artifact.is_finished for artifact in made.values())  # on a dry run they may be only planned
-            if is_over:
+            if all(artifact.is_finished for artifact in made.values()):
                 reached = [float(made[index].summary["accuracy"]) for index in indices]
                 pairs = zip(field, reached, strict=True)
                 shown = ", ".join(f"{labels[contestant]} {100 * accuracy:.1f} %" for contestant, accuracy in pairs)
                 self.ctx.reporter.say(f"race, {100 * share:.0f} % of the steps, validation accuracy: {shown}")
                 field = ahead(field, reached)
+            else:  # a dry run: how many go on is known, who is not
+                unknown = unknown or field
+                field = field[: math.ceil(len(field) / 2)]
         # Class-balanced random, the first, is often trained anyway. If it won in a plan, a training would be missing.
-        winner = field[0] if is_over else next((contestant for contestant in field if contestant), 0)
+        winner = next((contestant for contestant in unknown if contestant), 0) if unknown else field[0]
         return self.subsets[winner]
 
     def train(self, indices: Iterable[int]) -> Made:
