@@ -66,7 +66,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 @box.command(epilog=_example(f"pretrain {_SPEC}"))
 @click.argument("spec")
 def pretrain(spec: str) -> None:
-    """Train the jigsaws in worker pods (with GPUs, each on its own node). Prints how many arrived."""
+    """Train the jigsaws in worker pods. With GPUs each pod has a node to itself. Prints how many jigsaws arrived."""
     from lipt.pods.boxes import pretrain_box
 
     with _quiet():

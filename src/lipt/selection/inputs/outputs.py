@@ -64,7 +64,7 @@ class Outputs(ByContents):
         for name, dtype in (("logits", self.logits_NC.dtype), ("features", self.features_ND.dtype)):
             if dtype not in _FLOATS:
                 raise UsageError(
-                    f"{name} must be floating point of 16, 32 or 64 bits, not {dtype}".replace("torch.", ""),
+                    f"{name} must be floating point of 16, 32 or 64 bits, not {str(dtype).removeprefix('torch.')}",
                     "convert them: .float() of a tensor, .astype('float32') of an array",
                 )
 
