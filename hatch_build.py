@@ -11,6 +11,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _CLONE = "git clone REPOSITORY "
+#: What installs from a clone -> what installs from the package index.
 _INSTALLED = {"'.[": "'lipt[", "write `.` instead": "write `lipt` instead"}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)]+)\)")
 _PICTURE = re.compile(r'\b(src|srcset)="(?!https?://)([^"]+)"')

@@ -59,12 +59,12 @@ def output_option(function: F) -> F:
 
 
 def dry_run_option(shows: str) -> Callable[[F], F]:
-    """--dry-run, which validates, does what `shows` says, and runs nothing."""
+    """--dry-run; `shows` ends the sentence "Validate, and …"."""
     return click.option("--dry-run", is_flag=True, help=f"Validate, and {shows}; run nothing.")
 
 
-#: What the dry run of a command that predicts shows.
-PREDICTS = "count the stages and predict their time, for which it times this machine"
+#: What the dry run of a command with many stages does.
+PREDICTS = "time this machine to predict how long the stages take"
 
 
 def check_plan_as_text(dry_run: bool, output: str) -> None:

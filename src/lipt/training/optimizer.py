@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-#: Up to so many weights one call updates all layers, also on a CPU: the same result to the bit, in half the time. It
-#: copies all gradients, which is too much memory for large networks, whose layers take their time anyway.
+#: A network with at most this many weights gets one update of all layers, also on a CPU. The result is the same to the
+#: bit, in half the time. This update copies all gradients. That is too much memory for a large network, and saves it
+#: little time.
 _SMALL = 1 << 22
 
 
