@@ -17,8 +17,8 @@ _HEAD = """# Examples
 This page shows complete configurations. `lipt init EXAMPLE` writes one of them into the current folder. (`make
 reference` writes this page.)
 
-A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks
-the parameters that they send. For `lipt doctor` and `lipt submit` a server on this machine stands in for the cluster.
+A test runs each example, on few images. `several-nodes` and `kubectl` run on a cluster of three nodes. There is no
+Kubeflow in the tests: `kubeflow` runs with Kubeflow's local runner (`kfp.local`), each box as a process.
 
 | NAME | what it shows |
 |---|---|

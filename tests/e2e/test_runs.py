@@ -7,8 +7,10 @@ import hashlib
 import hmac
 import json
 import re
+import shlex
 import time
 from collections import Counter
+from copy import copy
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -20,15 +22,18 @@ import yaml
 
 from tests.e2e.cluster import (
     BUCKET,
+    ROOT,
     STORE,
     Run,
     credentials,
     items,
     outcome,
     read,
+    shell,
     store,
     tunnel,
 )
+from tests.examples import asks_a_cluster, commands
 
 BOXES = ["dispatch", "pretrain", "merge", "select", "train"]
 
@@ -102,6 +107,40 @@ def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
         for stage in ("race", "train")
     }
     assert steps == {"race": [4, 4], "train": [8]}
+
+
+def test_the_example_of_several_nodes(reference: tuple[Run, dict[str, bytes]]) -> None:
+    """The commands in its first lines, with the digits and fewer epochs, on the two GPU nodes that are here."""
+    example = ROOT / "examples/08-several-nodes.yaml"
+    doctor, submit = (words for words in commands(example) if asks_a_cluster(words))
+    fewer = {
+        "data.source": "digits",
+        "data.image_size": 8,
+        "model.width": 4,
+        "initialise.batch_size": 64,
+        "dispatch.batch_size": 32,
+        "merge.search_images": 64,
+        "train.epochs": 4,
+        "train.batch_size": 32,
+        "train.random_baseline": "false",
+    }
+    changes = ["-p", "cpu=200m", "-p", "memory=1Gi"]
+    changes += [word for name, value in fewer.items() for word in ("--set", f"{name}={value}")]
+
+    def smaller(words: list[str]) -> str:
+        """The command as it is, but for nodes=4."""
+        return shlex.join(["nodes=2" if word == "nodes=4" else word for word in [*words, *changes]])
+
+    found = json.loads(shell(f"{smaller(doctor)} -o json", folder=example.parent))
+    assert not [name for name, check in found.items() if check["ok"] is False]
+    run = copy(reference[0])
+    run.handle, run.workspace = shell(smaller(submit), folder=example.parent).strip(), "several-nodes"
+    run.succeeds()
+    components = Counter(pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers())
+    # theta_* and the main training share each batch; two pods share 16 jigsaws, and then four groups.
+    assert components == {"initialise": 2, "pretrain": 2, "group": 2, "train": 2, "evaluate": 1}
+    left = [key.partition("/")[0] for key in outcome(run.workspace)]
+    assert (left.count("pretrain"), left.count("group")) == (16, 4)
 
 
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from docs.generate.notebook import EXECUTED, digest
 from lipt import describe
 from lipt.cli import main
 from lipt.pods.spec import PARAMETERS, configure
-from tests.unit.cluster.installed import TEMPLATE, Installed
-from tests.unit.cluster.servers import serving, use_cluster
+from tests.examples import asks_a_cluster, commands, sent
+from tests.unit.cluster.installed import TEMPLATE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").iterdir())
@@ -28,18 +27,6 @@ EXAMPLES = sorted(path.name for path in (ROOT / "examples").iterdir())
 SMALL = ["model.width=4", "initialise.epochs=1", "dispatch.jigsaws=2", "train.epochs=1"]
 #: On the 64 images of `photos`.
 PHOTOS = [*SMALL, "initialise.batch_size=8", "dispatch.batch_size=8", "train.batch_size=8", "select.fraction=0.2"]
-
-
-def commands(path: Path) -> list[list[str]]:
-    """The commands of `lipt` in the comments at the top of an example."""
-    lines = [line for line in path.read_text().splitlines() if line.startswith("#   lipt ")]
-    return [
-        shlex.split(re.sub(r"\(.*|FOLDER", lambda found: "photos" * (found[0] == "FOLDER"), line[4:])) for line in lines
-    ]
-
-
-def asks_a_cluster(words: list[str]) -> bool:
-    return "--engine" in words and words[1] != "plan"
 
 
 def run(path: Path, changes: list[str]) -> list[str]:
@@ -164,24 +151,6 @@ def test_fresh_draws(start: Callable[[str], Path]) -> None:
     reports = [json.loads(each.read_text()) for each in (path.parent / "runs/reports").rglob("*.json")]
     rows = [row for report in reports for row in report["rows"] if row["role"] == "selected"]
     assert sorted((row["kept_fraction"], row["epoch_fraction"]) for row in rows) == [(0.1, 0.02), (1.0, 0.02)]
-
-
-def sent(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The parameters that the example's `lipt submit` would send; before it, `lipt doctor` finds no fault in them."""
-    doctor, submit = (words[1:] for words in commands(path) if asks_a_cluster(words))
-    handler: type[Any] = type("Handler", (Installed,), {"sent": []})
-    with serving(handler) as address:
-        use_cluster(address, path.parent, monkeypatch)
-        monkeypatch.setenv("KFP_ENDPOINT", address)
-        capsys.readouterr()
-        with pytest.raises(SystemExit):  # behind the server there are neither nodes nor a store
-            main([*doctor, "-o", "json"])
-        found = json.loads(capsys.readouterr().out)
-        sure = ("packages", "model", "settings", "cluster", "pipeline", "rights", "admission")
-        assert [name for name in sure if not found[name]["ok"]] == []
-        main([*submit, "--dry-run"])
-    parameters: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
-    return parameters
 
 
 def test_raptr(start: Callable[[str], Path]) -> None:

@@ -14,6 +14,7 @@ import torch
 import yaml
 from kfp import components, local
 
+from lipt.cli import main
 from lipt.config import Config
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
@@ -22,6 +23,7 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
+from tests.examples import sent
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores
@@ -168,3 +170,22 @@ def test_compare_takes_what_is_there_and_shows_every_row(finished: Finished, tmp
     assert "by earlier runs" in page  # one box does the whole comparison, so it knows what it found finished
     new = {key.split("/")[0] for key in set(finished.workspace.store.list()) - before}
     assert new <= {"reports", "score", "select", "train", "evaluate"}  # the swarm was there
+
+
+def test_the_example_runs_with_what_it_submits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lipt init kubeflow`: all parameters that its `lipt submit` sends, but a folder and one epoch."""
+    monkeypatch.chdir(tmp_path)
+    main(["init", "kubeflow"])
+    example = tmp_path / "10-kubeflow.yaml"
+    example.write_text(example.read_text().replace("BUCKET", "lipt"))
+    parameters = sent(example, capsys, monkeypatch)
+    run = run_pipeline("lipt.yaml", tmp_path / "kfp", **parameters | {"workspace": str(tmp_path / "runs"), "epochs": 1})
+    _, merged = run.artifact("merge", "metrics")
+    assert (merged["jigsaws_arrived"], merged["jigsaws_missing"]) == (4, 0)
+    page, _ = run.artifact("train", "report")
+    assert "engine kubeflow" in page
+    assert "kubeflow" in page.partition("<title>")[2].partition("</title>")[0]  # the name in the file
+    (report,) = (tmp_path / "runs/reports").rglob("report.json")
+    assert [row.role for row in Document.model_validate_json(report.read_bytes()).rows] == ["selected", "random"]

@@ -105,10 +105,10 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
     for name in names:
         if name not in PARAMETERS:
             continue
-        setting = PARAMETERS[name][0]
+        setting, kind = PARAMETERS[name]
         section, _, key = setting.rpartition(".")
         value = _value_at(document, setting)
-        parameters[name] = 0 if value is None and name in UNSET_IF_ZERO else value
+        parameters[name] = kind() if value is None and name in UNSET_IF_ZERO else value
         if value == _DEFAULTS[setting] != _value_at(profile, setting, value):
             continue  # `config` confirms it
         holder = rest.get(section, {}) if section else rest
