@@ -73,6 +73,7 @@ def test_completion_knows_the_verbs() -> None:
         ("lipt run --set model.name=torchvision.r", ["model.name=torchvision.resnet18"]),
         ("lipt init your", ["your-folder", "your-model"]),
         ("lipt pipeline export ma", ["manifests"]),
+        ("lipt submit -p nod", ["node_selector=", "nodes="]),
     ],
 )
 def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> None:

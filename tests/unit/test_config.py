@@ -218,6 +218,7 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("workspace=''", "workspace: String should have at least 1 character"),
         ("train.raptr.keep=[]", "train.raptr.keep is empty; it should have at least 2"),
         ("train.raptr.keep=[0.5]", "train.raptr.keep has 1 entry; it should have at least 2"),
+        ("train.raptr.keep=0.5", "train.raptr.keep is 0.5; it should be a valid list"),
         ("data.chunk_mb=1e308", "data.chunk_mb is 1e+308; it should be less than or equal to 1000000"),
         ("data.shuffle_seed=-1", "data.shuffle_seed is -1; it should be greater than or equal to 0"),
         ("merge.groups=11", "merge.groups (11) exceeds dispatch.jigsaws (10)"),

@@ -101,6 +101,12 @@ def test_key_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     assert store.size("x/y") is None
 
 
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(RunError, match="runs is a file, not a folder"):
+        open_store(str(tmp_path / "runs"))
+
+
 def test_too_long_a_name(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="use shorter names"):
         open_store(str(tmp_path)).write("n" * 300, b"1", kind="other")

@@ -95,7 +95,7 @@ def plan(
     predict(
         config_path,
         overrides,
-        runs,
+        list(dict.fromkeys(runs)),
         engine=engine,
         nodes=nodes,
         given=_numbers(pairs),

@@ -1,4 +1,4 @@
-"""What the shell offers when the user presses the tab key: settings, their values, algorithms, networks."""
+"""What the shell offers at the tab key: settings, their values, algorithms, networks, parameters of pods."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def networks(_context: click.Context, _option: click.Parameter, begun: str) -> l
     from lipt.training.networks import model_names
 
     return [name for name in model_names() if name.startswith(begun)]
+
+
+def pod_parameters(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """`NAME=` of each parameter of the pods that begins like this."""
+    from lipt.adapters.cluster.job_manifest import Pods
+
+    return [f"{name}=" for name in Pods.model_fields if name.startswith(begun)]
 
 
 def settings(context: click.Context, option: click.Parameter, begun: str) -> list[str]:

@@ -102,7 +102,8 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
         count = first["ctx"]["actual_length"]
         there = f"has {count} entr{'y' if count == 1 else 'ies'}" if count else "is empty"
         return f"{name} {there}; it should have at least {first['ctx']['min_length']}"
-    should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
+    told = [str(entry["msg"]).replace("a valid tuple", "a valid list") for entry in entries]  # YAML has no tuples
+    should = [text.removeprefix("Input ").partition(", unable")[0] for text in told]
     if not should[0].startswith("should be "):
         return f"{name}: {should[0]}"
     wanted = " or ".join([should[0], *(text.removeprefix("should be ") for text in should[1:])])

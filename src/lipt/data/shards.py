@@ -61,7 +61,7 @@ def count_validation(n: int, validation_fraction: float) -> int:
     num_validation = round(validation_fraction * n)
     if not 0 < num_validation < n:
         raise UsageError(
-            f"{validation_fraction:.1%} of {n} training images cannot be set aside for validation",
+            f"{100 * validation_fraction:g} % of {n} training images cannot be set aside for validation",
             "change data.validation_fraction: both parts need at least one image",
         )
     return num_validation

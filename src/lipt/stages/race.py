@@ -60,7 +60,7 @@ def race(
         trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(*sizes))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
-    chosen, label = train_settings(ctx, subset, share=share), f"race {name}, {share:.0%}"
+    chosen, label = train_settings(ctx, subset, share=share), f"race {name}, {100 * share:g} %"
     return Stage(ctx=ctx, name="race", settings=chosen, inputs=present(inputs), body=body, label=label)
 
 

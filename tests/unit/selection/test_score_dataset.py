@@ -156,6 +156,7 @@ class Stream(IterableDataset[Any]):
         (DataLoader(Listed(PAIRS), sampler=SequentialSampler(range(10))), "in batches and in order"),
         (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(batch[:3])), "hold 5 samples, the data"),
         (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(2 * batch)), "hold 12 samples, the da"),
+        (DataLoader(Listed(PAIRS), 4, collate_fn=list), "gives a batch as a list of samples, not as images and labels"),
         (Listed([(torch.zeros(3, 8, 8), torch.eye(4).long()[0])]), "1 images has labels of shape (1, 4)"),
         (DataLoader(TensorDataset(torch.zeros(0, 3, 8, 8), torch.zeros(0))), "the data set is empty"),
         (Stream(), "the data set is iterable (Stream): its samples have no positions"),

@@ -32,10 +32,15 @@ class FileStore(Store):
     A write goes to a temporary name in the same folder, is flushed to the disk and then renamed. So a killed or failed
     writer leaves at most a `.lipt-tmp-*` file, which only `leftovers` lists. A delete also removes the
     folders that become empty, so folders exist only as long as they hold objects.
+
+    Raises:
+        StoreError: the path is a file.
     """
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
         self.root = Path(path).absolute()
+        if self.root.is_file():
+            raise StoreError(f"{self.root} is a file, not a folder", "choose another location")
         super().__init__(f"file://{self.root}", traffic or Traffic())
 
     def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:

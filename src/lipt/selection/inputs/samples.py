@@ -57,11 +57,16 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """Images (B, ...), bytes scaled to 0..1, and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
-        UsageError: the images are no tensor, or integers of more than 8 bits; the labels are not one integer per image;
-            the batch is the error of a worker.
+        UsageError: the batch is a list of samples; the images are no tensor, or integers of more than 8 bits; the
+            labels are not one integer per image; the batch is the error of a worker.
     """
     if isinstance(batch, UsageError):
         raise batch
+    if isinstance(batch, list) and batch and isinstance(batch[0], (tuple, Mapping)):
+        raise UsageError(
+            "the DataLoader gives a batch as a list of samples, not as images and labels",
+            "let its collate_fn stack them, or hand over the data set itself",
+        )
     x, labels = _picture_and_label(batch)
     if not isinstance(x, Tensor):
         raise UsageError(f"the batches hold images as {type(x).__name__}, not as a tensor", "add a transform")
