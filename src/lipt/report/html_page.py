@@ -4,7 +4,6 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from lipt.report.costs import spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import Document, Example, Provenance, Subset
 from lipt.report.merge_table import merge_section
 from lipt.report.next_step import Origin
-from lipt.report.numbers import DASH, format_percent
+from lipt.report.numbers import DASH, format_moment, format_percent
 from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
 from lipt.report.verdict import judge
@@ -57,7 +56,7 @@ def render(
         "framed": framed,
         "pages": {run: (page, _link(page)) for run, page in (pages or {}).items()},
         "contents": dict(_contents(document)),
-        "date": _date(document.created),
+        "date": format_moment(document.created),
         "summary": _summary(document.done),
         "local": document.workspace.startswith("file://") and not framed,
         "verdict": verdict,
@@ -131,12 +130,6 @@ def _contents(document: Document) -> list[tuple[str, str]]:
 def _link(page: str) -> str | None:
     """The link to a report in a folder; a browser cannot open one in an object store."""
     return None if "://" in page else Path(page).absolute().as_uri()
-
-
-def _date(created: str) -> str:
-    """2026-11-23T04:33:55+00:00 -> "23 November 2026, 04:33 UTC"."""
-    moment = datetime.fromisoformat(created)
-    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".rstrip()
 
 
 def _summary(done: Mapping[str, str]) -> str:

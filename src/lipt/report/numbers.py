@@ -1,6 +1,7 @@
 """Numbers for people: at most three significant digits, a unit, and a dash for what was not measured."""
 
 import math
+from datetime import datetime
 
 DASH = "–"
 MINUS = "−"
@@ -100,3 +101,9 @@ def format_whole(amount: float | None) -> str:
 def format_count(count: int, unit: str) -> str:
     """(1, "epoch") -> "1 epoch", (1200, "epoch") -> "1,200 epochs"."""
     return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
+
+
+def format_moment(moment: str) -> str:
+    """2026-11-23T04:33:55+00:00 -> "23 November 2026, 04:33 UTC"."""
+    parsed = datetime.fromisoformat(moment)
+    return f"{parsed.day} {parsed:%B %Y, %H:%M} {parsed.tzname() or ''}".rstrip()

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from lipt.report.document import Differences, Document, Row
-from lipt.report.numbers import DASH
+from lipt.report.numbers import DASH, format_moment
 from lipt.report.words import join
 
 #: Settings of `data` that change the images which the network sees, although the files are the same.
@@ -79,7 +79,7 @@ def side_by_side(runs: Mapping[str, Document]) -> Document:
 def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]:
     """What was done. A sentence that is the same in all runs is said once, and so is a text of some of them."""
     told = {}
-    for topic in ("Data", "Network", "Choice", "Training"):
+    for topic in ("Data", "Network", "Choice", "Training", "Compared with", "Machine"):
         each = [re.split(r"(?<=\.) ", document.done.get(topic, "")) for document in documents]
         common = [sentence for sentence in each[0] if all(sentence in other for other in each)]
         told[topic if each[0] == common else f"{topic} (all runs)"] = " ".join(common)
@@ -87,7 +87,8 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
         for name, sentences in zip(names, each, strict=True):
             own.setdefault(" ".join(text for text in sentences if text not in common), []).append(name)
         told |= {f"{topic}, {join(of)}": text for text, of in own.items()}
-    return {topic: text for topic, text in told.items() if text}
+    dates = (f"{name}: {format_moment(document.created)}" for name, document in zip(names, documents, strict=True))
+    return {topic: text for topic, text in told.items() if text} | {"Dates": "; ".join(dates)}
 
 
 def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:

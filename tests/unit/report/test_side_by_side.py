@@ -104,6 +104,7 @@ def test_what_runs_have_in_common_is_said_once() -> None:
         name: document(done={"Data": "d: 9 images.", "Choice": f"{count} of 9. {rule}", "Training": f"{steps} {ends}"})
         for name, count, steps in (("a", 5, 30), ("b", 2, 10), ("c", 2, 30))
     }
+    runs["b"] = runs["b"].model_copy(update={"created": "2026-11-23T04:33:55+00:00"})
     told = side_by_side(runs).done
     del told["Comparable"]
     assert told == {
@@ -113,4 +114,5 @@ def test_what_runs_have_in_common_is_said_once() -> None:
         "Choice, b and c": "2 of 9.",
         "Training, a and c": f"30 {ends}",
         "Training, b": f"10 {ends}",
+        "Dates": "a: 14 March 2025, 09:26 UTC; b: 23 November 2026, 04:33 UTC; c: 14 March 2025, 09:26 UTC",
     }
