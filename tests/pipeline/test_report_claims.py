@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
+from PIL import Image
 
+from lipt.config import load_config
+from lipt.flow.address import run_id
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.report.costs import stage_ledger, worker_ledger
 from lipt.report.document import Document
+from lipt.report.next_step import Origin
 from tests.tiny import tiny_context
 
 
@@ -73,3 +79,37 @@ def test_the_settings_of_a_comparison_are_not_offered_to_lipt_run(document: Docu
     for verb, found in (("run", document), ("compare", compared)):
         (settings,) = (link for link in found.links if link.name == "Configuration")
         assert f"`lipt {verb}` with it" in settings.meaning
+
+
+def test_the_configuration_beside_a_report_names_the_same_images_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("net_beside.py").write_text(
+        "from torch import nn\n\ndef net(num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes))\n"
+    )
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 40, 8, 8, 3), dtype=np.uint8)
+    for label, images in enumerate(pixels):
+        Path(f"photos/{label}").mkdir(parents=True)
+        for number, image in enumerate(images):
+            Image.fromarray(image).save(f"photos/{label}/{number}.png")
+    changes = {
+        "data": {"source": "photos"},
+        "model": {"name": "net_beside:net", "width": None},
+        "select": {"algorithm": "random"},
+        "train": {"epochs": 1},
+    }
+    found = run_with_baseline(tiny_context("runs", changes))
+    assert found is not None
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    origin = Origin.stored(found, found.workspace)
+    config = load_config(origin.config, list(origin.overrides))
+    assert config.data.source == str(tmp_path / "here/photos")
+    assert run_id(config) == found.run_id
+    assert yaml.safe_load(found.provenance.config_yaml)["workspace"] == "runs"  # the workspace may be moved
+    assert origin.module == "net_beside"  # not to be named by a path
+    (settings,) = (link for link in found.links if link.name == "Configuration")
+    assert settings.meaning.endswith("repeats the run where Python finds net_beside")

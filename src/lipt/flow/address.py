@@ -3,6 +3,7 @@
 import hashlib
 from contextlib import suppress
 from shlex import quote
+from typing import Any
 
 import yaml
 
@@ -22,12 +23,19 @@ def run_id(config: Config, *, comparison: bool = False) -> str:
     A workspace that was moved or copied still has its reports: its place is not in the digest. Two projects with
     different images have different digests, even if both call their folder `images`.
     """
-    from lipt.data.sources import located  # Pillow takes 50 ms to import
-
-    settings = config.model_dump(mode="json", exclude={"workspace"})
-    settings["data"]["source"] = located(config.data.source, config.data.format)
+    settings = located_settings(config)
+    del settings["workspace"]
     digest = hashlib.sha256(canonical_json(settings)).hexdigest()[:8]
     return f"{config.name}-{digest}" + ("-compare" if comparison else "")
+
+
+def located_settings(config: Config) -> dict[str, Any]:
+    """All settings of a run. They name the same images in every folder."""
+    from lipt.data.sources import located  # Pillow takes 50 ms to import
+
+    settings = config.model_dump(mode="json")
+    settings["data"]["source"] = located(config.data.source, config.data.format)
+    return settings
 
 
 def report_folder(config: Config, *, comparison: bool = False) -> str:
@@ -64,7 +72,7 @@ def near_run(store: Store, config: Config) -> str:
 
     Who changes a setting with --set must repeat it: it is part of the address of the run. "" if there is no such run.
     """
-    wanted, found = dict(flat_settings(config.model_dump(mode="json"))), dict[str, list[str]]()
+    wanted, found = dict(flat_settings(located_settings(config))), dict[str, list[str]]()
     for key in store.list(f"reports/{config.name}-"):
         if key.endswith(f"/{CONFIG}"):
             with suppress(MissingObjectError, yaml.YAMLError, AttributeError):

@@ -60,6 +60,7 @@ def render(
         "summary": _summary(document.done),
         "local": document.workspace.startswith("file://") and not framed,
         "verdict": verdict,
+        "introduction": verdict.next_step.introduction(known) if verdict.next_step else "",
         "commands": verdict.next_step.commands(known) if verdict.next_step else [],
         "result_columns": result_columns,
         "cost_columns": cost_columns,

@@ -8,6 +8,7 @@ from typing import Self
 
 from lipt.report.document import Document, Row
 from lipt.report.rivals import LONGER, judges_of_price
+from lipt.report.side_by_side import settings_of
 from lipt.report.significance import Difference
 from lipt.report.words import join
 
@@ -27,10 +28,13 @@ class Origin:
     """Its path."""
     overrides: Sequence[str] = ()
     """The values of `--set` with which it was run."""
+    module: str = ""
+    """What Python must find where the command is run: the module of a network of the user's own."""
 
     @classmethod
     def stored(cls, document: Document, workspace: str) -> Self:
-        """The configuration beside a report; it has all settings. In an object store no command can read it.
+        """The configuration beside a report; it has all settings, and names local images by an absolute path. In an
+        object store no command can read it.
 
         Args:
             workspace: address of the one that holds the report.
@@ -40,7 +44,7 @@ class Origin:
             return cls()
         folder = workspace.removeprefix("file://")
         # What the file calls the workspace may be relative to the folder in which the run was started.
-        return cls(f"{folder}/{key}", (f"workspace={folder}",))
+        return cls(f"{folder}/{key}", (f"workspace={folder}",), module_of(settings_of(document).get("model.name", "")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +97,20 @@ class NextStep:
     @property
     def sentence(self) -> str:
         """What the command does."""
+        return self.introduction({})
+
+    def introduction(self, origins: Mapping[str, Origin]) -> str:
+        """What the command does, and where it can be run if not everywhere.
+
+        Args:
+            origins: as for `commands`.
+        """
         purpose = "To see whether chosen images are better than random ones" if self.settings else "To find out"
         runs = f" {join([*self.runs])}" if self.runs else ""
         whose = {0: "with the", 1: "with its"}.get(len(self.runs), "each with its")
-        return f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged:"
+        modules = dict.fromkeys(origin.module for origin, _ in self._compared(origins) if origin.module)
+        where = f", where Python finds {join([*modules])}" if modules else ""
+        return f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged{where}:"
 
     def commands(self, origins: Mapping[str, Origin]) -> list[str]:
         """The command for each run.
@@ -104,9 +118,13 @@ class NextStep:
         Args:
             origins: run -> its configuration. It has one entry if there is only one run.
         """
+        return [self._command(origin, variants) for origin, variants in self._compared(origins)]
+
+    def _compared(self, origins: Mapping[str, Origin]) -> list[tuple[Origin, Sequence[str]]]:
+        """The configurations to compare, each with its variants."""
         if self.runs:
-            return [self._command(origins.get(run, Origin()), variants) for run, variants in self.runs.items()]
-        return [self._command(next(iter(origins.values()), Origin()), self.variants)]
+            return [(origins.get(run, Origin()), variants) for run, variants in self.runs.items()]
+        return [(next(iter(origins.values()), Origin()), self.variants)]
 
     def _command(self, origin: Origin, variants: Sequence[str]) -> str:
         """The command, a line per option, so that a terminal of 80 columns need not break one."""
@@ -115,6 +133,16 @@ class NextStep:
         kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in {*changes, "seed"}]
         settings = [*kept, *(f"{name}={value}" for name, value in changes.items())]
         return " \\\n".join([f"lipt compare {quote(origin.config)}", *(f"  --set {quote(text)}" for text in settings)])
+
+
+def module_of(network: str) -> str:
+    """The module of a network of the user's own; "" for one of LiPT.
+
+    Args:
+        network: `model.name`.
+    """
+    module, own, _ = network.partition(":")
+    return module if own else ""
 
 
 def _with_more(seeds: Sequence[int], wanted: int) -> tuple[int, ...]:

@@ -64,8 +64,9 @@ def print_report(
     for sentence in all_statements(document.score_checks):
         print_text(Text(sentence, style="yellow" if sentence.startswith("Warning") else ""))
     if verdict.next_step:
-        print_text(f"\n{verdict.next_step.sentence}\n")
-        for command in verdict.next_step.commands(origins or {}):
+        known = origins or {}
+        print_text(f"\n{verdict.next_step.introduction(known)}\n")
+        for command in verdict.next_step.commands(known):
             print(command)  # a terminal may break it, but no line of it changes
 
 

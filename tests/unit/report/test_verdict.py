@@ -340,6 +340,13 @@ def test_the_configuration_beside_a_report_names_it() -> None:
     assert Origin.stored(document(links=[]), "file:///my/runs") == Origin()
 
 
+def test_a_command_with_a_network_of_the_users_own_says_where_it_runs() -> None:
+    step = judge([row("selected", [0.78], "selected"), row("stratified", [0.76], "random")]).next_step
+    assert step is not None
+    introduction = step.introduction({"a": Origin("/my/runs/reports/a-1/config.yaml", module="my_net")})
+    assert introduction == f"{step.sentence[:-1]}, where Python finds my_net:"
+
+
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
     ours = row("a", [0.8, 0.81, 0.8], "selected", label="auto", algorithm="stratified", reason="nothing did better")
     fresh = row("rs2", [0.85, 0.86, 0.85], kept_fraction=1.0)

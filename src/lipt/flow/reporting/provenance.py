@@ -9,9 +9,10 @@ from importlib.metadata import version
 import torch
 import yaml
 
-from lipt.flow.address import CHOSEN, CONFIG, REPORT
+from lipt.flow.address import CHOSEN, CONFIG, REPORT, located_settings
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
+from lipt.report.next_step import module_of
 from lipt.runtime import Context
 
 #: Name of the link to the weights of the selected row's network.
@@ -34,8 +35,10 @@ def links_section(outcome: Outcome, folder: str, beside: Collection[str], verb: 
         folder: that of the report.
         beside: names of the files that are written beside the report.
     """
+    module = module_of(outcome.config.model.name)
+    more = {CONFIG: f" where Python finds {module}"} if module else {}
     found = [
-        doc.Link(name=meaning, meaning=what.replace("VERB", verb), key=f"{folder}/{name}")
+        doc.Link(name=meaning, meaning=what.replace("VERB", verb) + more.get(name, ""), key=f"{folder}/{name}")
         for name, meaning, what in _BESIDE
         if name in (*beside, REPORT)
     ]
@@ -65,7 +68,7 @@ def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequenc
         digests[NETWORK_CODE] = ctx.code
     notes = list(dict.fromkeys(note for outcome in outcomes for note in _lost(outcome, len(seeds) > 1)))
     return doc.Provenance(
-        config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
+        config_yaml=yaml.safe_dump(located_settings(ctx.config), sort_keys=False),
         versions=_versions(),
         digests=digests,
         notes=notes,
