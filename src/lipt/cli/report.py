@@ -15,6 +15,7 @@ from lipt.errors import LiptError, all_in_one
 from lipt.report.costs import spent
 from lipt.report.document import Document
 from lipt.report.next_step import Origin
+from lipt.report.side_by_side import settings_of
 from lipt.report.verdict import judge
 
 
@@ -35,7 +36,9 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
         named = {each.location: (run, each) for run, each in reports}.values()  # a run that is named twice counts once
         found = [each for _, each in named]
         configs = [
-            Origin(run, overrides) if each.of_config else Origin.stored(each.document, each.store.uri)
+            Origin(run, overrides, settings_of(each.document))
+            if each.of_config
+            else Origin.stored(each.document, each.store.uri)
             for run, each in named
         ]
         if len(found) == 1:

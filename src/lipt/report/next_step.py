@@ -28,6 +28,8 @@ class Origin:
     """Its path."""
     overrides: Sequence[str] = ()
     """The values of `--set` with which it was run."""
+    settings: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What it sets, as `settings_of` gives it; empty if unknown."""
     module: str = ""
     """What Python must find where the command is run: the module of a network of the user's own."""
 
@@ -40,11 +42,12 @@ class Origin:
             workspace: address of the one that holds the report.
         """
         key = next((link.key for link in document.links if link.key.endswith("/config.yaml")), None)
+        settings = settings_of(document)
         if key is None or not workspace.startswith("file://"):
-            return cls()
+            return cls(settings=settings)
         folder = workspace.removeprefix("file://")
         # What the file calls the workspace may be relative to the folder in which the run was started.
-        return cls(f"{folder}/{key}", (f"workspace={folder}",), module_of(settings_of(document).get("model.name", "")))
+        return cls(f"{folder}/{key}", (f"workspace={folder}",), settings, module_of(settings.get("model.name", "")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +116,7 @@ class NextStep:
         return f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged{where}:"
 
     def commands(self, origins: Mapping[str, Origin]) -> list[str]:
-        """The command for each run.
+        """The command for each run, or for several with equal settings.
 
         Args:
             origins: run -> its configuration. It has one entry if there is only one run.
@@ -121,16 +124,28 @@ class NextStep:
         return [self._command(origin, variants) for origin, variants in self._compared(origins)]
 
     def _compared(self, origins: Mapping[str, Origin]) -> list[tuple[Origin, Sequence[str]]]:
-        """The configurations to compare, each with its variants."""
-        if self.runs:
-            return [(origins.get(run, Origin()), variants) for run, variants in self.runs.items()]
-        return [(next(iter(origins.values()), Origin()), self.variants)]
+        """The configurations to compare, each with its variants. Of those that differ only in what the command sets,
+        one is enough, with the variants of all."""
+        if not self.runs:
+            return [(next(iter(origins.values()), Origin()), self.variants)]
+        found: dict[object, tuple[Origin, Sequence[str]]] = {}
+        for run, variants in self.runs.items():
+            origin = origins.get(run, Origin())
+            kept = {name: value for name, value in origin.settings.items() if name not in self._changed}
+            first, others = found.get(same := tuple(sorted(kept.items())) or run, (origin, ()))
+            found[same] = first, tuple(dict.fromkeys([*others, *variants]))
+        return [*found.values()]
+
+    @property
+    def _changed(self) -> set[str]:
+        """The settings on which the command does not take those of the judged run."""
+        return {*self.settings, "compare.seeds", "compare.variants", "seed"}
 
     def _command(self, origin: Origin, variants: Sequence[str]) -> str:
         """The command, a line per option, so that a terminal of 80 columns need not break one."""
         lists = {"compare.seeds": self.seeds, "compare.variants": variants}
         changes = {**self.settings, **{name: f"[{','.join(map(str, values))}]" for name, values in lists.items()}}
-        kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in {*changes, "seed"}]
+        kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in self._changed]
         settings = [*kept, *(f"{name}={value}" for name, value in changes.items())]
         return " \\\n".join([f"lipt compare {quote(origin.config)}", *(f"  --set {quote(text)}" for text in settings)])
 

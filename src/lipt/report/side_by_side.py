@@ -109,7 +109,11 @@ def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
 
 def _config(document: Document) -> dict[str, Any]:
-    return yaml.safe_load(document.provenance.config_yaml) or {}
+    try:
+        settings = yaml.safe_load(document.provenance.config_yaml)
+    except yaml.YAMLError:  # a report that somebody edited is still shown
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _images(document: Document) -> str:

@@ -292,6 +292,30 @@ def test_side_by_side_one_comparison_is_advised_for_all_runs() -> None:
     assert of_b.endswith("'compare.variants=[lipt,random]'")
 
 
+def test_side_by_side_runs_that_differ_only_in_what_the_command_sets_are_compared_by_one_command() -> None:
+    """Such as a run and its comparison."""
+    common = {"data.source": "digits", "select.fraction": "0.05"}
+    settings = {
+        "a": {**common, "seed": "0", "compare.variants": "[]"},
+        "b": {**common, "seed": "1", "compare.variants": "[lipt, random]"},
+        "c": {**common, "select.fraction": "0.02"},
+    }
+    names = {"a": "stratified", "b": "random", "c": "stratified"}
+    rows = [
+        each
+        for run, name in names.items()
+        for each in (
+            row("selected", [0.78], "selected", label=f"LiPT [{run}]", runs=[run]),
+            row(name, [0.7], "random", label=f"Random [{run}]", runs=[run]),
+        )
+    ]
+    step = judge(rows).next_step
+    assert step is not None
+    commands = step.commands({run: Origin(f"{run}.yaml", settings=of_run) for run, of_run in settings.items()})
+    assert [command.partition(" \\\n")[0] for command in commands] == ["lipt compare a.yaml", "lipt compare c.yaml"]
+    assert commands[0].endswith("'compare.variants=[lipt,stratified,random]'")
+
+
 def test_side_by_side_a_sentence_that_some_runs_share_is_said_once_and_names_them() -> None:
     """Such as the measured gains behind the choice of `auto`."""
     gain = "auto takes ccs; its gain on CIFAR-10: +2 points"
