@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from lipt.errors import UsageError
 
@@ -115,6 +115,11 @@ def _depth(values: Any) -> int:
     if isinstance(values, (list, tuple)):
         return 1 + (_depth(values[0]) if values else 0)
     return int(getattr(values, "ndim", 0 if isinstance(values, Number) else 2))
+
+
+def unloaded(data: Any) -> Any:
+    """The data set of a DataLoader, whose length counts batches; any other data set as it is."""
+    return data.dataset if isinstance(data, DataLoader) else data
 
 
 def length_of(dataset: object) -> int:

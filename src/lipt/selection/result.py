@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.files import write_whole
 from lipt.parquet import parquet_source
-from lipt.selection.arrays import Samples, length_of
+from lipt.selection.arrays import Samples, length_of, unloaded
 from lipt.selection.notebook import facts_table
 from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
@@ -146,26 +146,30 @@ class Selection:
             raise UsageError("all weights of the selection are 0", "train on the subset without weights")
         return (weights_K / weights_K.mean()).float()
 
-    def subset(self, dataset: Dataset[T] | Samples[T]) -> Subset[T]:
-        """The chosen samples of the data set that was scored, in the order of `indices_K`.
+    def subset(self, dataset: Dataset[T] | DataLoader[T] | Samples[T]) -> Subset[T]:
+        """The chosen samples of the data set that was scored, in the order of `indices_K`. Of a DataLoader, its data
+        set counts.
 
         If balanced, this is class after class: let the loader shuffle, or draw with `sampler`.
 
         Raises:
             UsageError: the data set has no length, or is shorter than the scored one.
         """
-        return Subset(cast(Dataset[T], dataset), self._positions_in(length_of(dataset)))
+        samples = unloaded(dataset)
+        return Subset(cast(Dataset[T], samples), self._positions_in(length_of(samples)))
 
-    def huggingface(self, dataset: _Selectable) -> Any:
+    def huggingface(self, dataset: _Selectable | DataLoader[Any]) -> Any:
         """The chosen rows of the Hugging Face data set that was scored (`dataset.select`), in the order of `indices_K`.
+        Of a DataLoader, its data set counts.
 
         Raises:
             UsageError: the data set has no `select`, or is shorter than the scored one.
         """
-        positions = self._positions_in(length_of(dataset))
-        if not callable(getattr(dataset, "select", None)):
-            raise UsageError(f"{type(dataset).__name__} has no select", "use subset(dataset) for a data set of torch")
-        return dataset.select(positions)
+        rows = unloaded(dataset)
+        positions = self._positions_in(length_of(rows))
+        if not callable(getattr(rows, "select", None)):
+            raise UsageError(f"{type(rows).__name__} has no select", "use subset(dataset) for a data set of torch")
+        return rows.select(positions)
 
     def files(self, names: Iterable[str] | None = None) -> list[str]:
         """The names of the chosen samples, in the order of `indices_K`.

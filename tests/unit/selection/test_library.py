@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from selection_samples import make
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import lipt
 from lipt.errors import RUN_MODULES, UsageError
@@ -205,6 +205,9 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     assert selection.files(frame["name"]) == chosen
     assert selection.files(iter(names)) == chosen
     assert [int(x) for (x,) in selection.subset(TensorDataset(torch.arange(60)))] == selection.indices_K.tolist()
+    loader = DataLoader(TensorDataset(torch.arange(60)), batch_size=4)  # of 15 batches
+    assert [int(x) for (x,) in selection.subset(loader)] == selection.indices_K.tolist()
+    assert selection.huggingface(DataLoader(rows))["name"][:] == chosen  # type: ignore[arg-type]
     # Candidates that are a part of the data set: sample i of them is sample 2 i of it.
     part = lipt.Selection(**vars(selection) | {"positions_N": 2 * torch.arange(60)})
     assert part.files([str(i) for i in range(119)]) == [str(2 * i) for i in selection.indices_K.tolist()]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from lipt.errors import UsageError
-from lipt.selection.arrays import Samples, as_labels, length_of
+from lipt.selection.arrays import Samples, as_labels, length_of, unloaded
 from lipt.selection.options import integer
 
 _IMAGES, _LABELS = ("pixel_values", "image", "img", "images", "x"), ("labels", "label", "fine_label", "y")
@@ -33,7 +33,7 @@ def loader_of(
         UsageError: there are no samples, their form is unknown, `batch_size` or `num_workers` cannot be, or the user's
             loader shuffles, drops samples or comes with a transform.
     """
-    if not length_of(data.dataset if isinstance(data, DataLoader) else data):
+    if not length_of(unloaded(data)):
         raise UsageError("the data set is empty", "hand over at least one sample")
     if isinstance(data, DataLoader):
         if transform is not None:
