@@ -322,7 +322,7 @@ def test_select_writes_only_to_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     for target in ("subset.csv", "s3://bucket/subset.csv"):
         with pytest.raises(UsageError, match=r"written as Parquet") as error:
             here("select", "--labels", "labels.npy", "--algorithm", "random", "--to", target)
-        assert error.value.remedy == f"--to {target.replace('.csv', '.parquet')}"
+        assert error.value.remedy == f"name it {target.replace('.csv', '.parquet')}"
     assert not Path("subset.csv").exists()
 
 

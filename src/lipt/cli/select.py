@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os.path import splitext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,11 +102,11 @@ def select(
     from lipt.selection import select as run_selection
     from lipt.selection.api import checked
     from lipt.selection.arrays import as_tensor
+    from lipt.selection.table import check_ending
 
     given = (labels, scores, initial, *logits, *features, *outputs, *validation)
     check_target("--to", to, filter(None, given))
-    if not to.endswith(".parquet"):
-        raise UsageError(f"--to {to}: the selection is written as Parquet", f"--to {splitext(to)[0]}.parquet")
+    check_ending(to, "--to")
     if fraction is not None and k is not None:
         raise UsageError("--fraction and --k both say how many samples to keep", "give one of them")
     if fraction is None and k is None:

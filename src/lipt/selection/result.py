@@ -24,7 +24,7 @@ from lipt.parquet import parquet_source
 from lipt.selection.arrays import Samples, length_of, unloaded
 from lipt.selection.notebook import facts_table
 from lipt.selection.options import integer
-from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
+from lipt.selection.table import REMEDY, SOURCE, as_table, check_ending, checked_notes, file_named, of_table
 from lipt.version import __version__
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Selection:
             raise UsageError(f"{type(rows).__name__} has no select", "use subset(dataset) for a data set of torch")
         return rows.select(positions)
 
-    def files(self, names: Iterable[str] | None = None) -> list[str]:
+    def files(self, names: Iterable[str | os.PathLike[str]] | None = None) -> list[str]:
         """The names of the chosen samples, in the order of `indices_K`.
 
         Args:
@@ -179,11 +179,17 @@ class Selection:
                 `[path for path, _ in image_folder.samples]`; None = the names that a run has stored with the selection.
 
         Raises:
-            UsageError: no names are known, or there are fewer than samples.
+            UsageError: no names are known, there are fewer than samples, or they are no text and no paths.
         """
         if names is not None:
             listed = list(names)  # in brackets, a column of pandas would look for the labels of its index
-            return [listed[position] for position in self._positions_in(len(listed))]
+            chosen = [listed[position] for position in self._positions_in(len(listed))]
+            if others := [each for each in chosen if not isinstance(each, (str, os.PathLike))]:
+                raise UsageError(
+                    f"the name of a sample is a {type(others[0]).__name__}",
+                    "hand over the paths alone, such as [path for path, _ in image_folder.samples]",
+                )
+            return [os.fspath(each) for each in chosen]
         if self.sources_N is None:
             raise UsageError(
                 "the selection does not know the names of the samples", "pass the name of each sample: files(names)"
@@ -242,12 +248,13 @@ class Selection:
         """Write the table to `path` as Parquet, atomically. Of a link, the file that it leads to is replaced.
 
         Raises:
-            UsageError: `path` names no file, but a device or a pipe for example.
+            UsageError: `path` names no file, but a device or a pipe for example, or does not end in .parquet.
             RunError: the file cannot be written.
         """
         target = Path(os.path.realpath(file_named(path)))
         if target.exists() and not (target.is_file() or target.is_dir()):
             raise UsageError(f"{path} is a device or a pipe, which would be replaced", "name a file")
+        check_ending(os.fspath(path))
         try:
             write_whole(target, self.to_parquet())
         except OSError as error:

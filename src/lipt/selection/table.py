@@ -133,6 +133,21 @@ def file_named(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def check_ending(path: str, option: str = "") -> None:
+    """
+    Args:
+        option: the option of a command that names the file, for the message.
+
+    Raises:
+        UsageError: the file that a selection is written to is not called .parquet, so others would misread it.
+    """
+    if not path.endswith(".parquet"):
+        raise UsageError(
+            f"{f'{option} {path}'.lstrip()}: the selection is written as Parquet",
+            f"name it {os.path.splitext(path)[0]}.parquet",
+        )
+
+
 def _check(table: pa.Table, kept: pa.Table) -> None:
     """Raise ValueError if the values cannot be those of a selection."""
     n, k = len(table), len(kept)

@@ -213,6 +213,9 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     assert part.files([str(i) for i in range(119)]) == [str(2 * i) for i in selection.indices_K.tolist()]
     with pytest.raises(UsageError, match=r"files\(names\)"):
         selection.files()
+    assert selection.files(Path(name) for name in names) == chosen
+    with pytest.raises(UsageError, match=r"the name of a sample is a tuple\n.*\[path for path, _ in image_folder"):
+        selection.files([(name, 0) for name in names])  # type: ignore[misc]
     with pytest.raises(UsageError, match="the candidates reach up to position 59, the data set has 59 samples"):
         selection.files(names[:59])
     with pytest.raises(UsageError, match="reach up to position 59"):

@@ -74,7 +74,7 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.name for file in tmp_path.iterdir()] == ["subset.parquet"]
     same(Selection.load(path), first)
     with pytest.raises(RunError, match="cannot write"):
-        first.save(path / "below a file")
+        first.save(path / "below a file.parquet")
 
 
 def test_of_a_link_the_file_is_written_and_no_pipe_is_replaced(tmp_path: Path) -> None:
@@ -88,6 +88,13 @@ def test_of_a_link_the_file_is_written_and_no_pipe_is_replaced(tmp_path: Path) -
     with pytest.raises(UsageError, match="pipe is a device or a pipe, which would be replaced"):
         first.save(tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_selection_is_not_saved_under_the_name_of_another_format(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"subset.csv: the selection is written as Parquet") as error:
+        weighted([1.0, 1.0, 1.0]).save(tmp_path / "subset.csv")
+    assert error.value.remedy == f"name it {tmp_path}/subset.parquet"
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("path", ["", "/", "a\0b", None])
