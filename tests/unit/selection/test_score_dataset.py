@@ -21,6 +21,7 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     SequentialSampler,
+    Subset,
     TensorDataset,
     WeightedRandomSampler,
     default_collate,
@@ -303,6 +304,19 @@ def test_a_head_beside_the_classifier_is_not_taken_for_it(use: str) -> None:
     torch.testing.assert_close(named.features_ND, found.features_ND)
 
 
+def test_a_model_that_averages_over_each_batch() -> None:
+    """The features are those of whole batches; a batch of one has no average."""
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    body = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.BatchNorm1d(16, track_running_stats=False)).eval()
+    model = nn.Sequential(body, nn.Linear(16, C))
+    (found,) = score_dataset(model, dataset).outputs
+    with torch.no_grad():
+        torch.testing.assert_close(found.features_ND, body(tensors()))
+    for few, batch_size in ((dataset, 20), (Subset(dataset, [0]), 128)):  # 21 images
+        with pytest.raises(UsageError, match=r"^model 0 averages over a batch .* and one has a single image"):
+            score_dataset(model, few, batch_size=batch_size)
+
+
 def test_what_a_probe_of_one_image_shows_is_said(tmp_path: Path) -> None:
     dataset = TensorDataset(tensors(), torch.tensor(LABELS))
 
@@ -315,7 +329,7 @@ def test_what_a_probe_of_one_image_shows_is_said(tmp_path: Path) -> None:
             logits: Tensor = self.fc(x.flatten(1).squeeze())  # of one image it has no axis of images
             return logits
 
-    with pytest.raises(UsageError, match=r"for one image the linear layer 'fc' should take \(1, 192\)"):
+    with pytest.raises(UsageError, match=r"for a batch of 1 the linear layer 'fc' should take \(1, 192\)"):
         score_dataset(Squeezed(), dataset)
     broken = network()
     nn.init.constant_(broken.get_parameter("3.bias"), torch.nan)

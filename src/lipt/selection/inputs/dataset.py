@@ -19,6 +19,7 @@ from lipt.selection.inputs.candidates import Candidates, check_labels
 from lipt.selection.inputs.disk import rows_in
 from lipt.selection.inputs.model_outputs import embedding_of, input_of, logits_of
 from lipt.selection.inputs.not_logits import refuse_probabilities
+from lipt.selection.inputs.probe import averages_named, probe_of
 from lipt.selection.inputs.samples import Transform, check_count, images_and_labels, loader_of
 from lipt.selection.options import integer
 
@@ -62,7 +63,8 @@ def score_dataset(
     Raises:
         UsageError: no models or no such device, samples of an unknown form, images of different sizes or of more than 8
             bits per channel, labels outside of the classes, probabilities in place of logits, no linear layer gives the
-            logits, only some models give logits, or a loader does not give every sample once and in order.
+            logits, only some models give logits, a loader does not give every sample once and in order, or a model that
+            averages over a batch gets a single image.
         RunError: `to` cannot be written.
     """
     given: Any = model
@@ -76,14 +78,14 @@ def score_dataset(
     _check_device(device)
     num_classes = None if num_classes is None else integer(num_classes, "num_classes", least=0)
     loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
-    image = images_and_labels(next(iter(loader)))[0][0]
+    images = images_and_labels(next(iter(loader)))[0][:2]
     with rows_in(to) as rows, _without_compiled_code():
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
         passes = []
         for index, each in enumerate(models):
             suffix = f"-{index}" if len(models) > 1 else ""
             new = partial(rows.new, suffix=suffix)
-            passes.append(_pass(each, loader, image, device, classifier, labels_N, num_classes, new, index))
+            passes.append(_pass(each, loader, images, device, classifier, labels_N, num_classes, new, index))
         widths = [logits_NC.shape[1] for logits_NC, _ in passes]
         if len(set(widths)) > 1:
             raise UsageError(
@@ -158,7 +160,7 @@ class _Named(nn.Module):
 def _pass(
     model: nn.Module,
     loader: DataLoader[Any],
-    image: Tensor,
+    images: Tensor,
     device: torch.device | str | None,
     classifier: str | None,
     labels_N: Tensor,
@@ -169,17 +171,21 @@ def _pass(
     """Logits (N, C) and features (N, D) of model `index`, in tensors of `new`; also fills in the labels.
 
     Errors of labels and logits are found at once, not at the end of a long pass.
+
+    Args:
+        images: the first two, or the only one, to try the model with.
     """
-    with _evaluating(model, device) as where:
+    with _evaluating(model, device) as where, averages_named(index):
         precision = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
 
         def prepared(x: Tensor) -> Tensor:
             return x.to(where, precision if x.is_floating_point() else None)
 
-        read = _reader(model, prepared(image[None]), classifier, index)
-        logits_1C, features_1D = read(prepared(image[None]))
-        logits_NC = new("logits", (len(labels_N), logits_1C.shape[1]))
-        features_ND = new("features", (len(labels_N), features_1D.shape[1]))
+        probe = probe_of(model, prepared(images))
+        read = _reader(model, probe, classifier, index)
+        logits_BC, features_BD = read(probe)
+        logits_NC = new("logits", (len(labels_N), logits_BC.shape[1]))
+        features_ND = new("features", (len(labels_N), features_BD.shape[1]))
         start = 0
         for batch in loader:
             x, labels_B = images_and_labels(batch)
@@ -197,14 +203,14 @@ def _pass(
 
 
 def _reader(
-    model: nn.Module, x_1: Tensor, classifier: str | None, index: int
+    model: nn.Module, probe: Tensor, classifier: str | None, index: int
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Gives logits (B, C) and features (B, D) of a batch; without logits C is 0."""
     if classifier is None:
-        found = model(x_1)
+        found = model(probe)
         if isinstance(found, Mapping) and "logits" not in found:
             return lambda x: (torch.empty(len(x), 0), embedding_of(model(x)))
-    return partial(logits_and_features, _Named(model, _classifier(model, x_1, classifier, index)))
+    return partial(logits_and_features, _Named(model, _classifier(model, probe, classifier, index)))
 
 
 @contextmanager
@@ -228,8 +234,8 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
             module.training = mode
 
 
-def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -> str:
-    """The layer named `wanted`, or the linear layer whose output the logits are, found with a batch of one image."""
+def _classifier(model: nn.Module, probe: Tensor, wanted: str | None, index: int) -> str:
+    """The layer named `wanted`, or the linear layer whose output the logits are, found with a small batch."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output, in the order in which the layers run
 
@@ -242,7 +248,7 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -
 
     handles = [module.register_forward_hook(watch(name), with_kwargs=True) for name, module in layers.items()]
     try:
-        logits = logits_of(model(x_1))
+        logits = logits_of(model(probe))
     finally:
         for handle in handles:
             handle.remove()
@@ -260,12 +266,12 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -
     shapes = [
         tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in (seen[name][0], logits)
     ]
-    expected = [(1, layer.in_features), (1, layer.out_features)]
+    expected = [(len(probe), layer.in_features), (len(probe), layer.out_features)]
     remedy = "name the layer that gives the logits as classifier, or wrap the model so that it returns them"
     if shapes != expected:
         raise UsageError(
-            f"for one image the linear layer {name!r} should take {expected[0]} and the model give {expected[1]}; "
-            f"they take {shapes[0]} and give {shapes[1]}",
+            f"for a batch of {len(probe)} the linear layer {name!r} should take {expected[0]} and the model give "
+            f"{expected[1]}; they take {shapes[0]} and give {shapes[1]}",
             remedy,
         )
     if not named and not same:
