@@ -68,7 +68,7 @@ class Reporter:
             metrics.log(f"{self.scope}/{label}" if self.scope else label, step, figures)
         except Exception as error:  # of a program that is not ours
             self._measures = False
-            self.say(f"{metrics.VARIABLE}: {in_one_line(error)}; the run continues without it")
+            self.alert(f"{metrics.VARIABLE}: {in_one_line(error)}; the run continues without it")
 
     def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
         """A stage finished."""
@@ -91,10 +91,19 @@ class Reporter:
         """A warning, once: the runs of a comparison may give the same one."""
         if text not in self._warned:
             self._warned.add(text)
-            self.say(f"warning: {text}")
+            self.alert(f"warning: {text}")
+
+    def alert(self, text: str, label: str = "") -> None:
+        """A line about something that went wrong, was lost or left out, although the run goes on.
+
+        Args:
+            label: the stage that it is about, if it is one.
+        """
+        self._flush()
+        self._print((line_of(label, text) if label else text).rstrip())
 
     def say(self, text: str) -> None:
-        """A line. Parts of a stage that wait for a common line come first."""
+        """A line of progress. Parts of a stage that wait for a common line come first."""
         self._flush()
         self._print(text.rstrip())
 
@@ -136,9 +145,12 @@ class Reporter:
 
 
 class QuietReporter(Reporter):
-    """No line at all."""
+    """No progress: only what `alert` and `warn` say."""
 
-    def _print(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print nothing."""
+
+    def _state(self, label: str, state: str, facts: str = "") -> None:
         """Print nothing."""
 
 
@@ -196,7 +208,7 @@ _BESIDES = LABEL + 30
 
 
 def make_reporter(*, quiet: bool = False, verbose: bool = False) -> Reporter:
-    """Bars if stderr is a terminal, else lines; nothing if `quiet`, every fact of a stage if `verbose`."""
+    """Bars if stderr is a terminal, else lines; no progress if `quiet`, every fact of a stage if `verbose`."""
     if quiet:
         return QuietReporter()
     return TerminalReporter(verbose=verbose) if sys.stderr.isatty() else Reporter(verbose=verbose)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lipt.progress import Reporter
+from lipt import metrics
+from lipt.progress import Reporter, make_reporter
 from tests.programs import on_terminal
 
 
@@ -167,3 +168,31 @@ def test_parts_do_not_wait_for_a_stage_to_finish() -> None:
     reporter.started("merge")
     assert stream.getvalue() == "pretrain[0]         up to date\n"
     reporter.close()
+
+
+def test_quiet_hides_progress_but_no_warning_and_no_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise ValueError("no such server")
+
+    monkeypatch.setattr(metrics, "log", refuse)
+    reporter = make_reporter(quiet=True)
+    reporter.skipped("pretrain[0]", {"density": 0.9})
+    reporter.planned("pretrain[1]")
+    reporter.started("merge")
+    for _ in range(2):
+        reporter.measured("merge", 1, {"loss": 0.5})
+        reporter.warn("auto has no measured gain")
+    reporter.say("-- random, seed 1")
+    reporter.note("merge", "waits")
+    reporter.alert("pretrain[1] lost: out of memory")
+    reporter.alert("left out: 3 files of .txt", "ingest")
+    reporter.done("merge", 1.0, {})
+    reporter.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "LIPT_METRICS: ValueError: no such server; the run continues without it",
+        "warning: auto has no measured gain",
+        "pretrain[1] lost: out of memory",
+        "ingest              left out: 3 files of .txt",
+    ]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from lipt.cli.verbose import complain, is_quiet
+from lipt.cli.verbose import complain
 
 if TYPE_CHECKING:
     from lipt.forecast.kept_speeds import Speeds
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def warn_if_slow() -> None:
     """Say on stderr that a run may take many times longer here: its threads would wait for those of other programs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if is_quiet() or "OMP_NUM_THREADS" in os.environ or cores == 1 or os.getloadavg()[0] < cores / 2:
+    if "OMP_NUM_THREADS" in os.environ or cores == 1 or os.getloadavg()[0] < cores / 2:
         return
     complain(
         "lipt: this machine is busy: on a CPU this run may take many times longer\n"

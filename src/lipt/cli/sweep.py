@@ -185,7 +185,7 @@ def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
             at_once=place.at_once,
         )
         for what in unknown:
-            reporter.say(f"not checked: {what}")
+            reporter.alert(f"not checked: {what}")
         yield runs
     finally:
         reporter.close()

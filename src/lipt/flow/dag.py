@@ -81,7 +81,7 @@ def prepare(
     else:
         made = {index: initialise(ctx, dataset, index=index).make() for index in indices}
     for index, error in lost.items():
-        ctx.reporter.say(f"initialise[{index}] lost: {error.message}")
+        ctx.reporter.alert(f"initialise[{index}] lost: {error.message}")
     _check_models(ctx.config, made, lost)
     failures = {index: error.message for index, error in lost.items()}
     return Prepared(dataset=dataset, initial=tuple(made.values()), shards=shards, failures=failures)
@@ -284,7 +284,7 @@ def run(ctx: Context) -> Outcome:
         jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
         failures = {index: error.message for index, error in lost.items()}
         for index, why in failures.items():  # `merge_jigsaws` checks the quorum
-            ctx.reporter.say(f"pretrain[{index}] lost: {why}")
+            ctx.reporter.alert(f"pretrain[{index}] lost: {why}")
         merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()), failures=failures)
     subset = score_and_select(ctx, prepared, merged)
     return train_and_evaluate(ctx, prepared, subset, merged, jigsaws=jigsaws.values(), failures=failures)

@@ -40,7 +40,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
             raise
         except RunError as error:
             failed.append(type(error)(f"{point}: {error.message}", error.remedy))
-            ctx.reporter.say(f"failed: {error.message}")
+            ctx.reporter.alert(f"failed: {error.message}")
             continue
         results.append(Result(point=dict(point.values), rows=rows_of(entries, costs_of(own, entries))))
         note_point(own.workspace, own.config, all_artifacts(entries))

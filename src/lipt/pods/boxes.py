@@ -136,7 +136,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
 
         spec = spec_of(Prepared(dataset=dataset))
         for index, why in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
-            ctx.reporter.say(f"model {index} was lost, so the dispatch box trains it: {why}")
+            ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {why}")
 
     spec = spec_of(prepare(ctx, train_in_pods))
     address = spec.save()
@@ -171,7 +171,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
         note_loss(ctx, prepared, index, why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
-        ctx.reporter.say(f"pretrain[{index}] lost: {why}")
+        ctx.reporter.alert(f"pretrain[{index}] lost: {why}")
     return len(jigsaws), count
 
 
@@ -194,7 +194,7 @@ def merge_box(address: str) -> Artifact | None:
                 return group(ctx, *swarm, groups[index], index=index)
 
             for index, why in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
-                ctx.reporter.say(f"group {index} was lost, so the merge box merges it: {why}")
+                ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {why}")
 
     return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods, failures)
 
@@ -217,11 +217,11 @@ def select_box(address: str, merged: str | None) -> Artifact:
         for index, why in spread(
             spec, address, ctx, "score", range(scoring.blocks), stage_of=block, merged=merged
         ).items():
-            ctx.reporter.say(f"score block {index} was lost, so the select box scores it: {why}")
+            ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {why}")
 
     def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:
         for index, why in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
-            ctx.reporter.say(f"training {index} of the race was lost, so the select box does it: {why}")
+            ctx.reporter.alert(f"training {index} of the race was lost, so the select box does it: {why}")
 
     return score_and_select(ctx, prepared, theta, race_in_pods)
 

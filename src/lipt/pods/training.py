@@ -46,7 +46,7 @@ def context(config: Config, pods: Pods, *, trains: bool) -> Context:
 def tell_without_gpu(ctx: Context, gpus: int) -> None:
     """Say that this pod computes on the CPU although it asked for GPUs: its driver or its image has a fault."""
     if gpus and ctx.config.device == "auto" and ctx.device.type == "cpu" and not ctx.waits:
-        ctx.reporter.say(
+        ctx.reporter.alert(
             f"this pod has asked for {gpus} GPU{'s' * (gpus > 1)}, but torch sees none, so it computes on the CPU: "
             "check the driver of its node, and that the image is not of VARIANT=cpu. `device: cuda` makes this an error"
         )
@@ -85,7 +85,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
         raise_bug(name, lost)
         if count > 1 and any(isinstance(why, NeverRan) for why in lost.values()):
             other = "one pod" if ctx.waits else "this box"
-            ctx.reporter.say(f"{name}: no room for {count} pods at a time, so {other} trains alone")
+            ctx.reporter.alert(f"{name}: no room for {count} pods at a time, so {other} trains alone")
             return start(ctx, asked, 1) if ctx.waits else None
         for index, why in lost.items():
             raise RunError(f"{name}, pod {index} of {count}: {why}", "run again: it continues from its checkpoint")

@@ -75,7 +75,7 @@ def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Art
         try:
             note_loss(ctx, prepared, index, error.message, overwrite=True)
         except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
-            ctx.reporter.say(f"pretrain[{index}]: the reason of its loss could not be stored: {down.message}")
+            ctx.reporter.alert(f"pretrain[{index}]: the reason of its loss could not be stored: {down.message}")
     return made, lost
 
 

@@ -120,7 +120,7 @@ class Attempt:
         digest, data = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         if self._digest(data) == digest:
             return data
-        self.reporter.note(self.label, "its checkpoint is damaged, or of other inputs: starts from its beginning")
+        self.reporter.alert("its checkpoint is damaged, or of other inputs: starts from its beginning", self.label)
         return None
 
     def _digest(self, checkpoint: bytes) -> bytes:

@@ -127,7 +127,7 @@ class Saves:
             self._attempt.save_checkpoint(data)
         except TransientError as error:  # the one before is still there
             reporter, label = self._attempt.reporter, self._attempt.label
-            reporter.note(label, f"goes on without a new checkpoint: {error.message}")
+            reporter.alert(f"goes on without a new checkpoint: {error.message}", label)
         except BaseException as error:
             self._failed = error
         self._last = time.monotonic()

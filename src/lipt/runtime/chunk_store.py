@@ -99,7 +99,7 @@ def write_chunks(
         return not verify or hashlib.sha256(files.get(chunk.file) or b"").hexdigest() == chunk.sha256
 
     if source.left_out:
-        reporter.note(label, f"left out: {describe_left_out(source.left_out)}")
+        reporter.alert(f"left out: {describe_left_out(source.left_out)}", label)
     return write_dataset(
         source,
         files.put,

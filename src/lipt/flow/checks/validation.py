@@ -57,7 +57,7 @@ def check_comparison(ctx: Context) -> list[Variant]:
     known, repeated = variants(ctx.config), left_out(ctx.config)
     names = ctx.config.compare.variants or [*known, *repeated]
     for name in (name for name in names if name in repeated):  # also if named: a sweep has the same rows at all points
-        ctx.reporter.say(f"left out: variant {name}: {repeated[name]}")
+        ctx.reporter.alert(f"left out: variant {name}: {repeated[name]}")
     names = [name for name in names if name not in repeated]
     misnamed = [
         UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
@@ -71,7 +71,7 @@ def check_comparison(ctx: Context) -> list[Variant]:
     if ctx.config.compare.variants:
         raise_all(problem for found in wrong.values() for problem in found)
     for found in filter(None, wrong.values()):
-        ctx.reporter.say(f"left out: {found[0].message}")
+        ctx.reporter.alert(f"left out: {found[0].message}")
     return [known[name] for name in names if not wrong[name]]
 
 

@@ -183,4 +183,4 @@ class _Relay(Reporter):
         return lambda *arguments: print(json.dumps([method, arguments]), file=self.stream, flush=True)
 
 
-_RELAYED = ("started", "advance", "stopped", "measured", "done", "skipped", "warn", "say")
+_RELAYED = ("started", "advance", "stopped", "measured", "done", "skipped", "warn", "alert", "say")
