@@ -4,5 +4,5 @@ set -euo pipefail
 image="$1" version="${1##*:}"
 files=(pipelines/lipt.yaml pipelines/ingest.yaml pipelines/compare.yaml manifests/base/workflowtemplate.yaml)
 for file in "${files[@]}"; do grep -q " lipt:$version$" "$file"; done
-sed -i "s| lipt:$version$| $image|" "${files[@]}"
+sed -i "s| lipt:$version$| $image|; s|'lipt:$version'|'$image'|" "${files[@]}"
 sed -i "s|^- name: lipt$|&\n  newName: ${image%:*}|" manifests/overlays/kind/kustomization.yaml

@@ -151,10 +151,12 @@ def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) ->
     subprocess.run([script, published], check=True, cwd=tmp_path)
     for name in PIPELINES:
         text = (tmp_path / f"pipelines/{name}.yaml").read_text(encoding="utf-8")
-        assert text == (ROOT / f"pipelines/{name}.yaml").read_text(encoding="utf-8").replace(
-            f" lipt:{__version__}\n", f" {published}\n"
+        before = (ROOT / f"pipelines/{name}.yaml").read_text(encoding="utf-8")
+        assert text == before.replace(f" lipt:{__version__}\n", f" {published}\n").replace(
+            f"'lipt:{__version__}'", f"'{published}'"
         )
         assert f" {published}\n" in text
+        assert f"#    image: str [Default: '{published}']" in text  # the list of parameters for people
     assert published in (tmp_path / "manifests/base/workflowtemplate.yaml").read_text(encoding="utf-8")
     images = [
         found
