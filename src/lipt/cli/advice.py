@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -40,7 +39,7 @@ _NOTES = (
 
 
 def show_advice(
-    path: str,
+    command: str,
     config: Config,
     ctx: Context,
     data: DataSize,
@@ -52,7 +51,7 @@ def show_advice(
     """Print the options of a configuration, and the advice.
 
     Args:
-        path: of the configuration, for the command that the last line names.
+        command: the one that was typed, for the last line.
         ctx: of the configuration or of one like it: its workspace and device count.
         machine: with the speeds of all stages.
         speeds: those of `machine` that were measured on this one; None: none were.
@@ -87,8 +86,7 @@ def show_advice(
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
         storage = format(Decimal(f"{tenth:.2g}"), "f")  # without an exponent
-        command = f"lipt plan {shlex.quote(path)} --advise --storage {storage}"
-        print_text(f"\nFor one recommendation, give a limit: `{command}`")
+        click.echo(f"\nFor one recommendation, give a limit:\n\n{command} --storage {storage}")  # not to be broken
         return
     named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
     print_text(f"\nAdvice: {named}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 import click
@@ -101,8 +102,22 @@ def plan(
         given=_numbers(pairs),
         described=None if images is None else {"images": images, "image_kb": image_kb, "classes": classes},
         limits=limits if advise else None,
+        command=_typed(click.get_current_context()),
         output=output,
     )
+
+
+def _typed(context: click.Context) -> str:
+    """The command of this context, with all options that were given."""
+    words = ["lipt", str(context.info_name)]
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params.get(str(parameter.name))
+        if name not in context.params or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        for each in value if isinstance(value, tuple) else [value]:
+            flag = [] if isinstance(parameter, click.Argument) else [parameter.opts[-1]]
+            words += flag if each is True else [*flag, str(each)]
+    return shlex.join(words)
 
 
 def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:

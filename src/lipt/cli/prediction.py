@@ -51,6 +51,7 @@ def predict(
     given: Mapping[str, Any],
     described: Mapping[str, Any] | None,
     limits: Limits | None,
+    command: str,
     output: str,
 ) -> None:
     """Predict the stages of a configuration and show them, or advise.
@@ -60,6 +61,7 @@ def predict(
         given: the numbers of the machine that the user gave.
         described: the arguments of `DataSize.described`; None: the data set of the configuration.
         limits: of the advice; None: no advice.
+        command: the one that was typed, for the advice.
 
     Raises:
         UsageError: a run of `runs` has no report, or the size of the data is unknown.
@@ -93,7 +95,7 @@ def predict(
         warn_if_busy([speeds])
         machine = replace(speeds.of(machine, ctx), start_s=start_s, report_s=_REPORT * start_s)
     if limits is not None:
-        show_advice(config_path, config, ctx, data, machine, speeds, limits, output)
+        show_advice(command, config, ctx, data, machine, speeds, limits, output)
         return
     stages = forecast(works, machine, config, data.side)
     notes = _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)

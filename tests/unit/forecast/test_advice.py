@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,14 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
 
 
 def test_without_limits_the_last_line_is_a_command_that_gives_one_recommendation(path: str) -> None:
-    said = re.search(r"give a limit: `lipt (.*)`\s*$", shown(path))
-    assert said
-    found = CliRunner().invoke(cli, [*shlex.split(said[1]), "--calibrate", path])
+    """With all options, in one line, however narrow the terminal is."""
+    options = ["--calibrate", path, "-m", "latency_ms=7", *MANY, "--set", "compare.seeds=[0, 1]", "--advise"]
+    lines = on_terminal(80, "-m", "lipt", "plan", path, *options).splitlines()
+    program, *typed = shlex.split(lines[-1])
+    assert program == "lipt"
+    assert typed[-2] == "--storage"
+    assert Counter(typed[:-2]) == Counter(["plan", path, *("--machine" if each == "-m" else each for each in options)])
+    found = CliRunner().invoke(cli, typed)
     assert found.exit_code == 0, found.output
     assert "Advice: keep " in found.stdout
 

@@ -71,7 +71,7 @@ def test_a_terminal_breaks_lines_between_words(ran: Context, tmp_path: Path, opt
     path = configured(ran, tmp_path)
     lines = on_terminal(80, "-m", "lipt", "plan", path, "--calibrate", path, *options).splitlines()
     assert len(lines) > 5
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if not line.startswith("lipt plan ")) <= 80  # a command is to be pasted
 
 
 @pytest.mark.parametrize(
