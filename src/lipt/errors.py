@@ -70,6 +70,19 @@ class RunError(LiptError):
     """The run failed. A retry would fail in the same way."""
 
 
+class DivergedError(RunError):
+    """The loss of a training is not finite.
+
+    Args:
+        images: that were trained on until then.
+        steps: that were taken until then.
+    """
+
+    def __init__(self, message: str, remedy: str, *, images: int, steps: int) -> None:
+        super().__init__(message, remedy)
+        self.images, self.steps = images, steps
+
+
 class IntegrityError(RunError):
     """Bytes that were read are not the bytes that were written."""
 

@@ -69,9 +69,31 @@ def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) 
     step = (random.flops or 0) / (random.steps or 1)  # with its share of the evaluation: an upper bound
     assert longer.flops == pytest.approx(ours.flops, abs=step)
     assert any("With the FLOPs of the choice as more steps" in each for each in judge(document.rows).sentences)
-    # What costs nothing has no such row, nor has a choice whose cost is also the start of the training.
-    assert "random-longer" not in variants_of(override(ctx.config, {"select": {"algorithm": "stratified"}}))
-    assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
+    free = override(ctx.config, {"select": {"algorithm": "stratified"}})
+    assert "random-longer" not in variants_of(free)
+    # A start from a trained model costs as much as that model, and so do the first losses of the draws.
+    for train in ({"start": "continue"}, {"draw": "infobatch", "first_losses": "trajectory"}):
+        assert "random-longer" in variants_of(override(free, {"score": SCORERS[1], "train": train}))
+
+
+def test_a_fresh_start_gets_the_flops_of_the_model_from_which_a_training_continues(tmp_path: Path) -> None:
+    """Fresh draws from all images: what the row beside them draws is RS2, too."""
+    changes = {
+        "compare": {"seeds": [0], "variants": ["lipt", "rs2", "random-longer"]},
+        "select": {"algorithm": "random", "fraction": 1.0},
+        "train": {"steps": 30, "start": "continue", "epoch_fraction": 0.1},
+    }
+    document = run_comparison(tiny_context(tmp_path, changes))
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    longer, ours, fresh = rows["random-longer"], rows["lipt"], rows["rs2"]
+    assert (longer.label, longer.kept_fraction) == ("RS2, more steps, from random weights", 1)
+    assert (fresh.choice_flops, longer.choice_flops) == (0, 0)
+    assert longer.flops == pytest.approx(ours.flops, abs=(fresh.flops or 0) / (fresh.steps or 1))
+    told = judge(document.rows).sentences
+    assert any(
+        text.startswith("With the FLOPs of the start as more steps (") and ", RS2 reaches" in text for text in told
+    )
 
 
 def _validation_accuracy(ctx: Context) -> float:
@@ -140,7 +162,7 @@ def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: P
 
 
 def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_path: Path) -> None:
-    """InfoBatch fills its batches again, so its steps have more images than those of uniform draws."""
+    """InfoBatch fills its batches again, so with few batches an epoch its steps have more images than uniform draws."""
     changes = {
         "compare": {"seeds": [0], "variants": ["stratified", "random-longer", "lipt"]},
         "select": {"algorithm": "ccs", "fraction": 0.05},
@@ -151,7 +173,9 @@ def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_p
     rows = {row.name: row for row in document.rows}
     longer, ours, random = rows["random-longer"], rows["lipt"], rows["stratified"]
     assert (ours.images or 0) > 1.05 * (random.images or 0)
-    assert judge(document.rows).headline.startswith("LiPT, ccs: ")  # and not: Unknown, no random baseline
+    verdict = judge(document.rows)
+    assert verdict.headline.startswith("Unknown: no random baseline has the budgets")
+    assert verdict.sentences[-1].startswith("Class-balanced random took as many steps, but saw 1,950 images, not ")
     assert longer.flops == pytest.approx(ours.flops, abs=(random.flops or 0) / (random.steps or 1))
     ctx = tiny_context(tmp_path, changes | {"train": changes["train"] | {"random_baseline": False}})
     chosen = run_with_baseline(ctx)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lipt.config import Point, override
-from lipt.errors import UsageError
+from lipt.errors import DivergedError, RunError, UsageError
 from lipt.flow.checks.validation import check_from_afar, check_run
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.dag import Scoring, run
@@ -38,6 +38,8 @@ from lipt.runtime.algorithm import contestants
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
+from lipt.stages.race import DIVERGED
+from lipt.stages.train import fit
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device
 from lipt.training.tensor_files import unpack
@@ -68,9 +70,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
 
 
 def test_the_better_half_goes_on_and_the_first_wins_ties() -> None:
-    assert ahead([0, 1, 2, 3, 4], [0.3, 0.5, 0.1, 0.5, 0.4]) == [1, 3, 4]
-    assert ahead([3, 1], [0.2, 0.2]) == [3]
-    assert ahead([4], [0.0]) == [4]
+    assert ahead(dict(enumerate([0.3, 0.5, 0.1, 0.5, 0.4]))) == [1, 3, 4]
+    assert ahead({3: 0.2, 1: 0.2}) == [3]
+    assert ahead({4: 0.0}) == [4]
+    assert ahead({0: None, 1: 0.1, 2: 0.2}) == [2, 1]
+    assert ahead({0: None, 1: 0.1, 2: None}) == [1]
 
 
 def test_a_selection_that_is_named_twice_races_once(tmp_path: Path) -> None:
@@ -117,6 +121,36 @@ def test_each_contestant_is_judged_on_the_validation_images_by_its_own_network(r
         model = new_model(ctx, 10, 0, unpack(ctx.workspace.store.read(key, kind="model"), origin=key))
         (accuracy,) = accuracies([on_device(model, ctx.device)], images, device=ctx.device)
         assert artifact.summary["accuracy"] == pytest.approx(accuracy)
+
+
+def test_who_diverges_is_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fit_but_the_second(ctx: Context, attempt: Attempt, inputs: Any, processes: Any) -> dict[str, Any]:
+        if inputs["subset"].summary["algorithm"] == "ccs":
+            raise DivergedError("the training loss is nan in epoch 2", "lower it", images=400, steps=9)
+        return fit(ctx, attempt, inputs, processes)
+
+    monkeypatch.setattr("lipt.stages.race.fit", fit_but_the_second)
+    ctx = context(tmp_path, {"contestants": [{"algorithm": "herding"}], "rounds": [0.25]}, train={"epochs": 4})
+    document = run_with_baseline(ctx)
+    assert document is not None
+    assert [(row.diverged, len(row.accuracies)) for row in document.race] == [(False, 1), (True, 0), (False, 1)]
+    assert not document.race[1].won
+    assert "ccs diverged (the training loss is nan in epoch 2)" in capsys.readouterr().err
+    assert "<td>diverged</td>" in render(document)
+    lost = next(each for each in run(ctx).race.values() if DIVERGED in each.summary)
+    assert WEIGHTS not in lost.files
+    one = next(each for each in run(ctx).race.values() if DIVERGED not in each.summary)
+    spent = [ctx.workspace.cost(each).flops / each.summary["images"] for each in (lost, one)]
+    assert spent[0] == pytest.approx(spent[1], rel=0.2)  # the other one is also measured on the validation images
+
+
+def test_a_race_in_which_all_diverge_says_so(tmp_path: Path) -> None:
+    ctx = context(tmp_path, {"rounds": [0.5]}, train={"epochs": 4, "lr": 1000.0})
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"every training of the race diverged: Class-balanced random diver"):
+            run(ctx)
 
 
 def test_it_starts_where_the_main_training_starts(tmp_path: Path) -> None:
@@ -195,7 +229,7 @@ def test_pods_share_blocks_of_scores_only_if_images_go_through_a_network(
 
 def test_what_the_losers_took_is_a_part_of_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here class-balanced random wins, which reads no scores."""
-    monkeypatch.setattr("lipt.flow.race.ahead", lambda field, _reached: field[: (len(field) + 1) // 2])
+    monkeypatch.setattr("lipt.flow.race.ahead", lambda reached: [*reached][: (len(reached) + 1) // 2])
     select = {"algorithm": "ccs", "fraction": 0.2, "options": {"score": "entropy"}}
     race = {"contestants": [{"algorithm": "herding"}], "rounds": [0.1]}
     ctx = context(tmp_path, select=select | {"race": race}, score={**SCORE, "runs": 2, "block_images": 400})

@@ -99,8 +99,9 @@ def predict(
         return
     stages = forecast(works, machine, config, data.side)
     notes = _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)
-    if config.train.draw == "infobatch" and config.train.steps is None:
-        notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
+    if config.train.draw == "infobatch":
+        bound = "an upper bound" if config.train.steps is None else "about"
+        notes.append(f"train: {bound}, because draw: infobatch leaves out images by their losses")
     if config.select.algorithm == AUTO and not config.select.race:
         notes.append(reason_of_auto(config, data.candidates))
     _show(stages, costs, breaks(works, stages, machine, config), notes, machine, output)

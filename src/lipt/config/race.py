@@ -24,7 +24,8 @@ class Race(Section):
     contestants: list[Contestant] = Field([])
     """Further selections that take part, such as `{algorithm: ccs, options: {score: aum}}`."""
     rounds: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.1], min_length=1)
-    """Share of the main training's steps in each round. The better half of a round takes part in the next one."""
+    """Share of the main training's steps in each round. The better half of a round takes part in the next one. If
+    `train.draw: infobatch` ends the epochs earlier, the share is of the steps that uniform draws would take."""
 
     @field_validator("rounds")
     @classmethod

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from lipt.errors import RunError
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import contestants, label_with_options, needs_of
 from lipt.runtime.processes.parts import Made, make_parts
-from lipt.stages.race import race
+from lipt.stages.race import DIVERGED, race
 from lipt.stages.select import select
 
 #: Does trainings of the race in worker pods: (their indices, the stage of an index).
@@ -75,7 +76,7 @@ class Race:
             elsewhere: does trainings in worker pods. The rest is done here.
 
         Raises:
-            RunError: a training failed.
+            RunError: a training failed, or all of a round diverged.
         """
         field, unknown = list(range(len(self.subsets))), list[int]()
         labels = [label_with_options(contestant) for contestant in contestants(self.ctx.config)]
@@ -86,11 +87,12 @@ class Race:
             for error in lost.values():
                 raise error
             if all(artifact.is_finished for artifact in made.values()):
-                reached = [float(made[index].summary["accuracy"]) for index in indices]
-                pairs = zip(field, reached, strict=True)
-                shown = ", ".join(f"{labels[contestant]} {100 * accuracy:.1f} %" for contestant, accuracy in pairs)
-                self.ctx.reporter.say(f"race, {100 * share:.0f} % of the steps, validation accuracy: {shown}")
-                field = ahead(field, reached)
+                ended = {contestant: made[index] for contestant, index in zip(field, indices, strict=True)}
+                shown = ", ".join(f"{labels[contestant]} {_end(training)}" for contestant, training in ended.items())
+                self.ctx.reporter.say(f"race, {100 * share:g} % of the steps, validation accuracy: {shown}")
+                field = ahead({contestant: _reached(training) for contestant, training in ended.items()})
+                if not field:
+                    raise RunError(f"every training of the race diverged: {shown}", "lower train.lr")
             else:  # a dry run: how many go on is known, who is not
                 unknown = unknown or field
                 field = field[: math.ceil(len(field) / 2)]
@@ -115,7 +117,7 @@ class Race:
             found |= done
             if len(done) < len(field):
                 break
-            field = ahead(field, [float(artifact.summary.get("accuracy", 0)) for artifact in done.values()])
+            field = ahead(dict(zip(field, map(_reached, done.values()), strict=True)))
         return found
 
     def losers(self, winner: Artifact) -> tuple[Artifact, ...]:
@@ -131,10 +133,25 @@ class Race:
         return self.ctx.artifact(stage.ref) if self.ctx.dry_run else stage.find()
 
 
-def ahead(field: Sequence[int], accuracies: Sequence[float]) -> list[int]:
-    """The better half of the field (rounded up), best first; of equal ones the first."""
-    ranked = sorted(range(len(field)), key=lambda place: -accuracies[place])
-    return [field[place] for place in ranked[: math.ceil(len(field) / 2)]]
+def _reached(training: Artifact) -> float | None:
+    """Its accuracy; 0 if it is only planned, None if it diverged."""
+    return None if DIVERGED in training.summary else float(training.summary.get("accuracy", 0))
+
+
+def _end(training: Artifact) -> str:
+    """The accuracy of a finished training, or why it has none."""
+    reached = _reached(training)
+    return f"diverged ({training.summary[DIVERGED]})" if reached is None else f"{100 * reached:.1f} %"
+
+
+def ahead(reached: Mapping[int, float | None]) -> list[int]:
+    """The better half of the field (rounded up), best first; of equal ones the first.
+
+    Args:
+        reached: contestant -> accuracy, in the order of the field; None: its training diverged, so it is out.
+    """
+    accuracies = {contestant: accuracy for contestant, accuracy in reached.items() if accuracy is not None}
+    return sorted(accuracies, key=lambda contestant: -accuracies[contestant])[: math.ceil(len(reached) / 2)]
 
 
 def of_winner(ctx: Context, subset: Artifact) -> Context:

@@ -79,7 +79,7 @@ def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
     """The stages that a sweep would run, by address.
 
     As long as the cost of a choice is unknown, so is the address of the longer random training. It is then counted for
-    each choice. That is an upper bound: choices of equal cost share it.
+    each choice, although choices of equal cost share it. After a race, other winners need further trainings.
     """
     missing: dict[str, Missing] = {}
     silent = replace(ctx, reporter=Reporter(io.StringIO()), dry_run=True)

@@ -7,7 +7,7 @@ from typing import Any
 from lipt.config import Config
 from lipt.flow.dag import needs_models, trains_models
 from lipt.report.rivals import CONTINUED, FIXED, LONGER, RANDOM
-from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
+from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of
 
 #: The variants that change only `merge.method`, to this.
 _MERGES = {"theta-star": "none", "best-single": "best_single"}
@@ -104,8 +104,8 @@ def baseline_of(config: Config) -> Variant | None:
 
 _PLAIN = {"reselect_every": 0, "first_losses": "none"}
 _RANDOM = _PLAIN | {"draw": "uniform"}
-#: Training on all data needs no model, so it starts from random weights.
-_ALL_DATA = _RANDOM | {"start": "fresh"}
+#: What needs no model starts from random weights.
+_FRESH = _RANDOM | {"start": "fresh"}
 
 
 def _chosen_by(algorithm: str) -> dict[str, Any]:
@@ -113,13 +113,20 @@ def _chosen_by(algorithm: str) -> dict[str, Any]:
     return {"algorithm": algorithm, "options": {}, "race": None}
 
 
+def _drawn_at_random(config: Config) -> str:
+    """How a random row with the configured budgets draws."""
+    if config.select.fraction < 1:
+        return CLASS_BALANCED
+    return "Full data" if config.train.epoch_fraction in (None, 1) else "RS2"
+
+
 def variants(config: Config) -> dict[str, Variant]:
     """The variants of a comparison, by name.
 
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
-    start as the configuration does (`train.start`), so that they differ only in their subsets. One is trained for more
-    steps, which together take as many FLOPs as the choice. One starts from the model that scored. Those that `left_out`
-    names are missing.
+    start as the configuration does (`train.start`), so that they differ only in their subsets. One starts from random
+    weights and is trained for more steps, which together take as many FLOPs as all that the configuration does before
+    its main training. One starts from the model that scored. Those that `left_out` names are missing.
     """
     same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
@@ -132,20 +139,23 @@ def variants(config: Config) -> dict[str, Variant]:
     ours = origin_of(config)
     paper = " (the paper's)" if ours == _ORIGIN["merged"] else ""
     rows: dict[str, tuple[str, dict[str, Any]]] = {
-        "full": (f"Full data{fresh}", {"select": everything, "train": _ALL_DATA | {"epoch_fraction": None}}),
+        "full": (f"Full data{fresh}", {"select": everything, "train": _FRESH | {"epoch_fraction": None}}),
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
             f"{CLASS_BALANCED}{same}",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
-        LONGER: (f"{CLASS_BALANCED}, more steps", {"select": _chosen_by("stratified"), "train": _RANDOM}),
+        LONGER: (
+            f"{_drawn_at_random(config)}, more steps{fresh}",
+            {"select": _chosen_by("stratified"), "train": _FRESH},
+        ),
         CONTINUED: (
             f"{CLASS_BALANCED}, continued from {start_name(config)}",
             {"select": _chosen_by("stratified"), "train": _RANDOM | {"start": "continue"}},
         ),
         "rs2": (
             f"RS2: fresh random draw every epoch{fresh}",
-            {"select": everything, "train": _ALL_DATA | {"epoch_fraction": per_epoch}},
+            {"select": everything, "train": _FRESH | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": (f"{ours}, GraNd{paper}", {"select": _chosen_by("grand")}),
@@ -167,9 +177,9 @@ def variants(config: Config) -> dict[str, Variant]:
 
 def left_out(config: Config) -> dict[str, str]:
     """Why variants would repeat another row of this configuration, by name."""
-    needs, found = scoring_needs(config), dict[str, str]()
-    if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
-        found[LONGER] = "the choice costs nothing beside the training"  # or its cost is the start of the training
+    found = dict[str, str]()
+    if not (trains_models(config) or config.select.race):
+        found[LONGER] = "the choice costs nothing beside the training"
     if config.score.proxy:
         found[CONTINUED] = "the proxy that scores is another network"
     elif config.train.start == "continue":

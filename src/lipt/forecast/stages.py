@@ -64,16 +64,19 @@ class _Run(ChoiceWork):
 
     def race(self) -> Work:
         """All trainings of a race; a part is their mean. The validation images are forwarded after each."""
-        race, main, counts = self.config.select.race, self.without_reselection().train(), field_sizes(self.config)
+        race, counts, plain = self.config.select.race, field_sizes(self.config), self.without_reselection()
         assert race is not None
+        main = plain.train()
         share = sum(share * count for share, count in zip(race.rounds, counts, strict=True)) / sum(counts)
-        whole = self._recalibration * self.net.forward  # after each training, however short
+        # After each training, however short. Each keeps a subset, but the baseline may keep all candidates.
+        counted = plain._recalibration * self.net.forward
+        whole = self.recalibrated(self.config.train.raptr, self.kept) * self.net.forward
         read = (share if main.streams else 1) * main.read["data"] + self.validation * self.data.span_bytes
         return replace(
             main,
             stage="race",
             parts=sum(counts),
-            flops=share * (main.flops - whole) + whole + self.validation * self.net.forward,
+            flops=share * (main.flops - counted) + whole + self.validation * self.net.forward,
             steps=share * main.steps + self.validation / FORWARD_BATCH,
             decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
             read={"data": read, "other": self.subset_bytes + self.first_loss_bytes, "model": self.net.file_bytes},

@@ -91,6 +91,8 @@ class Row(_Model):
     """FLOPs of all stages, mean over seeds."""
     train_flops: Amount | None = None
     """FLOPs of the main training, without evaluation and re-selection."""
+    choice_flops: Amount | None = None
+    """FLOPs of all stages before the main training, also of the model from which it starts, and of selecting again."""
     race_flops: Amount | None = None
     """FLOPs of the race and of all that it read; None without a race."""
 
@@ -157,7 +159,9 @@ class RaceRow(_Model):
     label: str
     """The selection."""
     accuracies: list[Share]
-    """Validation accuracy after each round in which it took part."""
+    """Validation accuracy after each round that it finished."""
+    diverged: bool = False
+    """Whether it left the race because its loss was no longer finite."""
     won: bool = False
     """Whether the main training took its subset."""
 

@@ -21,7 +21,7 @@ from lipt.report.document import Document, Example, Provenance, Subset
 from lipt.report.merge_table import merge_section
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_moment, format_percent
-from lipt.report.race import race_error
+from lipt.report.race import race_error, race_result
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
 from lipt.report.verdict import judge
 
@@ -75,6 +75,7 @@ def render(
         "merge": merge_section(document.merge),
         "score_statements": all_statements(document.score_checks),
         "race_error": race_error(document),
+        "race_result": race_result,
         "subset": _subset_section(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
         "stage_ledger": costs.without_empty(stage_ledger(document.ledger)) if document.ledger else None,

@@ -66,7 +66,7 @@ class NextStep:
         """Five seeds, or twice as many if there are five."""
         known = delta.num_seeds
         wanted = max(len(row.seeds), ENOUGH_SEEDS if known < ENOUGH_SEEDS else 2 * known)
-        variants = ("lipt", random.name, *judges_of_price(row, random))
+        variants = ("lipt", random.name, *judges_of_price(row))
         return cls(seeds=_with_more(row.seeds, wanted), variants=variants, runs=dict.fromkeys(row.runs, variants))
 
     @classmethod
@@ -75,7 +75,7 @@ class NextStep:
         had a reason for it, or if the training is about something else than the subset."""
         if row.reason or row.kept_fraction == 1 or row.draw != "uniform":
             return None
-        variants = ("lipt", row.algorithm, *([] if row.continued else [LONGER]))
+        variants = ("lipt", row.algorithm, LONGER)
         return cls(
             seeds=_with_more(row.seeds, max(len(row.seeds), ENOUGH_SEEDS)),
             variants=variants,

@@ -1,6 +1,7 @@
 """What the accuracies of a race tell."""
 
-from lipt.report.document import Document
+from lipt.report.document import Document, RaceRow
+from lipt.report.numbers import DASH
 from lipt.report.significance import sampling_error
 
 
@@ -15,3 +16,8 @@ def race_error(document: Document) -> str | None:
         f"Race: measured on {document.race_images:,} validation images, an accuracy of the last round has a 95 % error "
         f"of up to ±{100 * error:.2f} points. The winner may be ahead by chance."
     )
+
+
+def race_result(row: RaceRow) -> str:
+    """How a contestant ended."""
+    return "won" if row.won else "diverged" if row.diverged else DASH

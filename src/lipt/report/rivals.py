@@ -42,12 +42,18 @@ def price_over_random(row: Row, random: Row) -> Iterator[str]:
         yield f"Compared with {inside(random)}, {row.label} takes {join(ratios)}."
 
 
-def price_of_choice(row: Row, random: Row) -> float | None:
-    """FLOPs of the choice, as a share of those of the training; None if it took none, or both trainings need it."""
-    chose = (row.flops or 0) - (random.flops or 0)
-    if not (random.flops and random.train_flops) or chose <= 0 or random.pretrain_cost:
-        return None
-    return chose / random.train_flops
+def price_of_choice(row: Row) -> float | None:
+    """FLOPs of the choice and of the model from which the training starts, as a share of those of the training; None if
+    they took none."""
+    return row.choice_flops / row.train_flops if row.choice_flops and row.train_flops else None
+
+
+def _what_came_before(row: Row) -> str:
+    """For what `price_of_choice` was spent."""
+    chosen = row.algorithm not in RANDOM or row.race_flops is not None
+    if row.continued:
+        return "the choice and the start" if chosen else "the start"
+    return "the choice" if chosen else "the first losses"
 
 
 def _of_the(share: float) -> str:
@@ -55,25 +61,25 @@ def _of_the(share: float) -> str:
     return f"{format_budget(share)} of the" if share < 2 else f"{format_number(share)} times the"
 
 
-def judges_of_price(row: Row, random: Row) -> list[str]:
+def judges_of_price(row: Row) -> list[str]:
     """The variants that tell whether a choice is worth its FLOPs; none if it took none."""
-    if not price_of_choice(row, random):
+    if not price_of_choice(row):
         return []
     return [LONGER, CONTINUED] if row.scorer and not row.continued else [LONGER]
 
 
-def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
+def against_its_price(row: Row, others: Sequence[Row]) -> Iterator[str]:
     """Whether the choice is worth its FLOPs: compared with random that gets them as more steps, and with random that
     starts from the model for which they were spent.
 
     Without these rows: how many FLOPs the choice takes, and which rows tell whether they are worth it.
     """
-    longer_rows, continued_rows = _same_price(row, random, others)
+    longer_rows, continued_rows = _same_price(row, others)
     measured = {name for name, rows in ((LONGER, longer_rows), (CONTINUED, continued_rows)) if rows}
-    missing = {name: _HELP[name] for name in judges_of_price(row, random) if name not in measured}
-    if missing and (price := price_of_choice(row, random)):
+    missing = {name: _HELP[name] for name in judges_of_price(row) if name not in measured}
+    if missing and (price := price_of_choice(row)):
         names = " and ".join(f"`{name}`" for name in missing)
-        yield f"The choice took {_of_the(price)} FLOPs of the training."
+        yield f"{_what_came_before(row).capitalize()} took {_of_the(price)} FLOPs of the training."
         # A sentence of its own: side by side, what several runs say alike is said once.
         yield (
             f"Add {names} to `compare.variants` of `lipt compare` to see what a random subset gains "
@@ -83,19 +89,19 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
     yield from _against_continued(row, continued_rows)
 
 
-def better_at_its_price(row: Row, random: Row, others: Sequence[Row]) -> list[str]:
+def better_at_its_price(row: Row, others: Sequence[Row]) -> list[str]:
     """The random subsets of the same price that beat the choice, in words."""
     words = "one that gets its FLOPs as more steps", "one that starts from the model that scored"
     return [
         text
-        for text, rivals in zip(words, _same_price(row, random, others), strict=True)
+        for text, rivals in zip(words, _same_price(row, others), strict=True)
         if any(difference(row, rival).level == "loses" for rival in rivals)
     ]
 
 
-def _same_price(row: Row, random: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _same_price(row: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The random subsets that get the FLOPs of the choice: as more steps, and as the model from which they start."""
-    longer = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
+    longer = [other for other in others if other.role == "longer" and _spends_as_much(other, row)]
     continued = [
         other
         for other in others
@@ -146,10 +152,21 @@ def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]
 
 
 def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
-    worth = "the choice is worth its FLOPs", "the steps are worth more than the choice"
+    before = _what_came_before(row)
+    singular = before in ("the choice", "the start")
+    worth = (
+        f"{before} {'is worth its' if singular else 'are worth their'} FLOPs",
+        f"the steps are worth more than {before}",
+    )
     for longer in longer_rows:
         steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"
-        yield _distance(f"With the FLOPs of the choice as more steps ({steps})", row, longer, *worth)
+        yield _distance(f"With the FLOPs of {before} as more steps ({steps})", row, longer, *worth)
+
+
+def _what_is_drawn(random: Row) -> str:
+    if random.kept_fraction < 1:
+        return "a class-balanced random subset"
+    return "RS2" if random.epoch_fraction < 1 else "a training on all data"
 
 
 def _distance(given: str, row: Row, rival: Row, wins: str, loses: str) -> str:
@@ -162,23 +179,23 @@ def _distance(given: str, row: Row, rival: Row, wins: str, loses: str) -> str:
         "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
     }[delta.level]
     return (
-        f"{given}, a class-balanced random subset reaches {format_percent(compared_means(row, rival)[1])}"
+        f"{given}, {_what_is_drawn(rival)} reaches {format_percent(compared_means(row, rival)[1])}"
         f"{of_seeds(row, rival)}; {row.label} is {format_apart(delta.mean)} it: {meaning}."
     )
 
 
-def _spends_as_much(longer: Row, row: Row, random: Row) -> bool:
-    """Whether a random subset that is trained longer is as large, and took as many FLOPs more, as this choice.
+def _spends_as_much(longer: Row, row: Row) -> bool:
+    """Whether a random subset that is trained longer is as large, and took as many FLOPs, as this choice.
 
     That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a step.
     """
     budgets = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
     if longer.recipe != row.recipe or not all(math.isclose(one, other, rel_tol=0.01) for one, other in budgets):
         return False
-    if not (longer.flops and row.flops and random.flops):
+    if not (longer.flops and row.flops and row.choice_flops):
         return True
-    step = random.flops / (random.steps or math.inf)
-    return math.isclose(longer.flops - random.flops, row.flops - random.flops, rel_tol=0.1, abs_tol=step)
+    step = (row.train_flops or 0) / (row.steps or math.inf)
+    return abs(longer.flops - row.flops) <= max(0.1 * row.choice_flops, step)
 
 
 def against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:

@@ -136,17 +136,14 @@ def same_epoch_budget(row: Row, other: Row) -> bool:
     """Both draw as many samples per epoch, and take as many steps on as many images.
 
     Rounding per class is allowed for: 1 %. Images may differ by 5 %, because draws that are led by losses end more
-    epochs, each with a smaller batch; by one batch per epoch, if only one of the rows draws so. Where steps or images
-    are unknown, the epochs must be equal.
+    epochs, each with a smaller batch. Where steps or images are unknown, the epochs must be equal.
     """
     if row.data != other.data or not math.isclose(row.epoch_fraction, other.epoch_fraction, rel_tol=0.01):
         return False
     if None in (row.steps, other.steps, row.images, other.images):
         return row.epochs == other.epochs
-    if not math.isclose(row.steps or 0, other.steps or 0, rel_tol=0.01):
-        return False
-    a_batch = max(each.epochs / (each.steps or math.inf) for each in (row, other)) if row.draw != other.draw else 0
-    return math.isclose(row.images or 0, other.images or 0, rel_tol=max(0.05, a_batch))
+    same_steps = math.isclose(row.steps or 0, other.steps or 0, rel_tol=0.01)
+    return same_steps and math.isclose(row.images or 0, other.images or 0, rel_tol=0.05)
 
 
 def same_budgets(row: Row, other: Row) -> bool:

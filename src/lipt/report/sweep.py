@@ -15,7 +15,7 @@ from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
 from lipt.report.fields import STRICT, require
 from lipt.report.numbers import DASH, format_flops, format_interval, format_number, format_seconds, format_whole
-from lipt.report.significance import Difference, deviation, difference, mean_accuracy
+from lipt.report.significance import Difference, deviation, difference, mean_accuracy, same_budgets
 
 #: Headings of the usual rows; other rows are called by their names.
 _HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "longer random", "rs2": "RS2"}
@@ -23,6 +23,7 @@ _HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "longer ra
 _BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
 _AT_CHANCE = "both are at chance"
+_OTHER_BUDGETS = "other budgets"
 #: The heading of the configuration itself.
 OURS = _HEADINGS["lipt"]
 LEGEND = (
@@ -61,8 +62,9 @@ class Result(BaseModel):
 
     @property
     def gain(self) -> Difference | None:
-        """Our accuracy minus the accuracy of random."""
-        return difference(self.ours, self.random) if self.random else None
+        """Our accuracy minus the accuracy of random, if that has the same budgets."""
+        ours, random = self.ours, self.random
+        return difference(ours, random) if random and same_budgets(ours, random) else None
 
     @property
     def is_random(self) -> bool:
@@ -121,7 +123,7 @@ def table_texts(
     """A row per point: axes, paper's number, ours, other rows, seeds, gains over random, costs. `LEGEND` explains them.
 
     Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
-    Where our selection is the random one, there is no gain.
+    Where our selection is the random one, or random has other budgets, there is no gain.
 
     Args:
         paper: the paper's number at a point: an accuracy in %, or a text.
@@ -147,7 +149,7 @@ def table_texts(
             cells.append(DASH if number is None else number if isinstance(number, str) else f"{number:.1f}")
         cells += [_accuracy(ours), *(_accuracy(result.row(name)) for name in others), str(len(ours.seeds))]
         cells += [
-            "the same subset" if result.is_random else _gain(gain),
+            "the same subset" if result.is_random else _OTHER_BUDGETS if result.random and not gain else _gain(gain),
             *([_gain(result.gain_over_longer)] * with_longer),
         ]
         cells += [_budget(result, name, names) for name in budgets]

@@ -12,7 +12,7 @@ def sweep_verdict(results: Sequence[Result]) -> str:
     """At how many points the choice beats random; with too few seeds, that nothing is shown, and what would show it."""
     gains = [result.gain for result in results if result.gain and not result.is_random]
     if not gains:
-        return "No verdict: no point compares a choice with a random subset."
+        return "No verdict: no point compares a choice with a random subset of the same budgets."
     judged = [gain for gain in gains if gain.level != "unknown"]
     if judged:
         return _counted(judged, len(gains))

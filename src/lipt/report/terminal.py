@@ -15,7 +15,7 @@ from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
-from lipt.report.race import race_error
+from lipt.report.race import race_error, race_result
 from lipt.report.significance import in_groups
 from lipt.report.sweep import LEGEND, OURS, TableTexts
 from lipt.report.verdict import Verdict
@@ -218,7 +218,7 @@ def race_table(document: Document, shown: Collection[str]) -> Table:
     table = _empty_table([f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy"], kept)
     for row in document.race:
         reached = zip_longest(rounds, map(format_percent, row.accuracies), fillvalue=DASH)
-        cells = dict(reached) | {"result": "won" if row.won else DASH}
+        cells = dict(reached) | {"result": race_result(row)}
         table.add_row(Text(row.label, style="bold" if row.won else ""), *(cells[heading] for heading in kept))
     return table
 

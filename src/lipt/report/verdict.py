@@ -12,7 +12,7 @@ from typing import Literal
 
 from lipt.report.document import Row
 from lipt.report.next_step import ENOUGH_SEEDS, NextStep
-from lipt.report.numbers import format_multiple, format_percent, format_points
+from lipt.report.numbers import format_multiple, format_percent, format_points, format_whole
 from lipt.report.rivals import (
     RANDOM,
     against_classic,
@@ -30,6 +30,7 @@ from lipt.report.significance import (
     compared_means,
     difference,
     mean_accuracy,
+    same_budgets,
     same_epoch_budget,
     strongest_random,
 )
@@ -119,22 +120,36 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *against_classic(row, others),
     ]
     if row.algorithm in RANDOM:
-        told = [*_why(row), *_price_of_race(row), _accuracy(row), *against_its_scorer(row)]
+        price = [*against_its_price(row, others), *against_its_scorer(row)]
+        told = [*_why(row), *_price_of_race(row), _accuracy(row), *price]
         sentences = [*told, *sentences, *_instead(row, others)]
         step = NextStep.after_random(row)
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences, next_step=step)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {shares(row)}, {length(row)}."
-        return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
+        return Verdict(
+            headline=headline, level="unknown", sentences=[_accuracy(row), *sentences, *_other_images(row, others)]
+        )
     delta = difference(row, random)
-    price = [*price_over_random(row, random), *against_its_price(row, random, others), *against_its_scorer(row)]
+    price = [*price_over_random(row, random), *against_its_price(row, others), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     step = NextStep.after(row, random, delta) if _open(delta) else None
     headline = _headline(row, random, delta)
     level: Level = delta.level
-    if level == "wins" and (better := better_at_its_price(row, random, others)):
+    if level == "wins" and (better := better_at_its_price(row, others)):
         headline, level = f"{headline.removesuffix('.')}, but not {' or '.join(better)}.", "mixed"
     return Verdict(headline=headline, level=level, sentences=sentences, next_step=step)
+
+
+def _other_images(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """The random subsets that took as many steps, but on too many or too few images to be ranked."""
+    for other in (each for each in others if each.role == "random" and each.recipe == row.recipe):
+        if row.images and other.images and same_budgets(row, other.model_copy(update={"images": row.images})):
+            yield (
+                f"{other.label} took as many steps, but saw {format_whole(other.images)} images, not "
+                f"{format_whole(row.images)}. A smaller `train.batch_size` brings the two closer: rows are ranked if "
+                "they differ by 5 % at most."
+            )
 
 
 def _open(delta: Difference) -> bool:

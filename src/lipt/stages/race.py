@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from lipt.config import override
 from lipt.data.images import image_shape
-from lipt.errors import UsageError
+from lipt.errors import DivergedError, UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import contestants, label_with_options
 from lipt.runtime.budgets import smallest_batch, steps_of
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
-from lipt.runtime.processes.child import Summary
+from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.stages.inputs import check_index
 from lipt.stages.train import fit, inputs_of, present, train_settings
@@ -22,6 +22,9 @@ from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device
 from lipt.training.tensor_files import unpack
+
+#: In the summary of a training that diverged: its message.
+DIVERGED = "diverged"
 
 
 def race(
@@ -36,7 +39,7 @@ def race(
     """Train on the subset of contestant `index` modulo the number of contestants, in round `index` divided by it.
 
     The learning rate goes through its whole schedule in the steps of the round. The summary holds the accuracy on the
-    validation images. The weights stay in the workspace, but nothing reads them.
+    validation images, or why the training diverged. The weights stay in the workspace, but nothing reads them.
 
     Args:
         start: the model whose weights the training starts from, as the main training does; None: random weights.
@@ -57,11 +60,26 @@ def race(
         whole = steps_of(*sizes)
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=override(ctx.config, {"train": length}))
-        trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(*sizes))
-        return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
+        trained = run_together(short, attempt, _fit_or_diverge, inputs, batch_size=smallest_batch(*sizes))
+        found = {key: trained[key] for key in ("steps", "images", DIVERGED) if key in trained}
+        return found if DIVERGED in found else {"accuracy": _accuracy(ctx, attempt, dataset)} | found
 
     chosen, label = train_settings(ctx, subset, share=share), f"race {name}, {100 * share:g} %"
     return Stage(ctx=ctx, name="race", settings=chosen, inputs=present(inputs), body=body, label=label)
+
+
+def _fit_or_diverge(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
+    """`fit`; a training that diverges leaves no weights, and its summary says why."""
+    try:
+        return fit(ctx, attempt, inputs, processes)
+    except DivergedError as error:
+        dataset = inputs["dataset"]
+        assert dataset is not None
+        if processes.ranks.rank == 0:
+            data = open_dataset(attempt, dataset)
+            shape = image_shape(images_of(ctx, data, "train", split_positions(ctx, data)[0][:1]))
+            attempt.flops += error.images * flops_per_image(new_model(ctx, len(data.manifest.classes), 0), shape)[1]
+        return {DIVERGED: error.message, "steps": error.steps, "images": error.images}
 
 
 def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:

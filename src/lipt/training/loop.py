@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lipt.data.augmentation import normalise
 from lipt.data.images import ImageSet, to_device
-from lipt.errors import RunError
+from lipt.errors import DivergedError, RunError
 from lipt.rng import derive, global_seed
 from lipt.training.batches import STEPS_PER_PART, Drawn, batch_sizes, epoch_rows, loss_weights
 from lipt.training.cuda_graphs import Replayed, Step
@@ -111,7 +111,8 @@ class Trainer:
             after_part: called after each part of the epoch but the last.
 
         Raises:
-            RunError: the loss is not finite, or a batch has fewer images than there are processes.
+            DivergedError: the loss is not finite.
+            RunError: a batch has fewer images than there are processes.
         """
         epoch = self.progress.epoch
         drawn = self._draw(images, draws)
@@ -221,8 +222,11 @@ class Trainer:
 
     def _finish_epoch(self, drawn: Drawn, loss: float, accuracy: float) -> None:
         if not math.isfinite(loss):
-            raise RunError(
-                f"the training loss is {loss} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
+            raise DivergedError(
+                f"the training loss is {loss} in epoch {self.progress.epoch + 1}",
+                "lower the learning rate (lr)",
+                images=self.progress.images + len(drawn.rows_K),
+                steps=self.progress.steps + len(drawn.sizes),
             )
         self._unfinished = {}
         self.progress.part = 0

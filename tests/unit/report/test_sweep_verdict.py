@@ -2,13 +2,13 @@
 
 from report_samples import row
 
-from lipt.report.sweep import Result
+from lipt.report.sweep import Result, table
 from lipt.report.sweep_verdict import sweep_verdict
 
 
-def point(ours: list[float], random: list[float], algorithm: str = "ccs") -> Result:
-    """A point with these accuracies, one per seed."""
-    chosen = row("lipt", ours, "selected", algorithm=algorithm)
+def point(ours: list[float], random: list[float], algorithm: str = "ccs", **changes: float) -> Result:
+    """A point with these accuracies, one per seed; `changes` are of our row."""
+    chosen = row("lipt", ours, "selected", algorithm=algorithm, **changes)
     return Result(point={}, rows=[chosen, row("stratified", random, "random", algorithm="stratified")])
 
 
@@ -34,7 +34,7 @@ def test_without_a_comparison_there_is_no_verdict() -> None:
     at_chance = point([0.1, 0.1, 0.1], [0.1, 0.1, 0.1])
     assert sweep_verdict([at_chance]) == "No verdict: at each point the choice and random are both at chance."
     same = point([0.5], [0.5], algorithm="stratified")
-    assert sweep_verdict([same]) == "No verdict: no point compares a choice with a random subset."
+    assert sweep_verdict([same]) == "No verdict: no point compares a choice with a random subset of the same budgets."
 
 
 def test_fresh_draws_from_all_images_are_no_choice() -> None:
@@ -44,5 +44,14 @@ def test_fresh_draws_from_all_images_are_no_choice() -> None:
         row("stratified", [0.5, 0.4], "random", algorithm="stratified").model_copy(update=kept),
     ]
     assert (
-        sweep_verdict([Result(point={}, rows=rows)]) == "No verdict: no point compares a choice with a random subset."
+        sweep_verdict([Result(point={}, rows=rows)])
+        == "No verdict: no point compares a choice with a random subset of the same budgets."
     )
+
+
+def test_a_point_whose_random_row_has_other_budgets_is_not_counted() -> None:
+    """`draw: infobatch` with epochs takes fewer steps than uniform draws."""
+    fewer = point([0.5, 0.51, 0.5], [0.4] * 3, steps=750.0, images=93_750.0)
+    assert fewer.gain is None
+    assert sweep_verdict([fewer]).startswith("No verdict: no point compares")
+    assert "| other budgets |" in table([fewer])

@@ -1,5 +1,7 @@
 """What the verdict says about the cost of a choice."""
 
+from typing import Any
+
 import pytest
 from report_samples import row
 
@@ -104,7 +106,7 @@ def test_few_images_do_not_tell_whether_the_scorer_is_better(images: int, told: 
 
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
     """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
-    ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
+    ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12, train_flops=1.8e12, choice_flops=0.2e12)
     fields = {"role": "longer", "steps": 3_000, "epochs": 84, "images": 375_000}
     same = row("longer", [0.740, 0.742, 0.741], **fields, flops=1.99e12)
     more = row("longer", [0.8] * 3, **fields, flops=2.15e12)  # 0.35 instead of 0.2 on top of the training
@@ -133,16 +135,17 @@ def test_a_choice_that_took_less_is_not_said_to_cost_more():
 
 
 def test_a_plain_run_says_what_its_choice_cost():
-    """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings.
+    """And which row tells whether it was worth it; not if it cost nothing.
 
-    It is divided by the training alone, as in the steps of `random-longer`: evaluation took .3e12.
+    It is divided by its own training, as in the steps of `random-longer`: draws that leave out images take fewer FLOPs
+    than those of the random subset.
     """
-    ours = row("lipt", [0.78], "selected", flops=3.1e12)
-    random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
+    ours = row("lipt", [0.78], "selected", flops=3.1e12, train_flops=0.7e12, choice_flops=2.1e12)
+    random = row("random", [0.75], "random", flops=1.3e12, train_flops=1e12, choice_flops=0)
     text = " ".join(judge([ours, random]).sentences)
     assert "The choice took 3 times the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
     other = {"runs": ["b"], "data": "b"}
-    cheap = ours.model_copy(update=other | {"label": "lipt [b]", "flops": 2.4e12})
+    cheap = ours.model_copy(update=other | {"label": "lipt [b]", "choice_flops": 1.4e12})
     beside = random.model_copy(update=other | {"label": "random [b]"})
     (hint,) = (each for each in judge([ours, random, cheap, beside]).sentences if "random-longer" in each)
     assert hint.startswith("Add `random-longer` to")  # side by side it is said once, and the prices of both
@@ -150,5 +153,26 @@ def test_a_plain_run_says_what_its_choice_cost():
     assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
     assert both.next_step
     assert both.next_step.variants == ("lipt", "random", "random-longer", "random-continued")
-    for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
-        assert "random-longer" not in " ".join(judge([ours, other]).sentences)
+    free = ours.model_copy(update={"choice_flops": 0})
+    assert "random-longer" not in " ".join(judge([free, random]).sentences)
+
+
+@pytest.mark.parametrize(
+    ("changes", "before"),
+    [
+        ({"algorithm": "random", "continued": True}, "start"),
+        ({"algorithm": "stratified", "draw": "ordered"}, "first losses"),
+        ({"algorithm": "ccs", "continued": True}, "choice and the start"),
+    ],
+)
+def test_what_a_start_or_first_losses_cost_is_told_and_compared(changes: dict[str, Any], before: str) -> None:
+    """They are models that were trained, also where the subset is a random one."""
+    ours = row("lipt", [0.81, 0.8, 0.82], "selected", **changes, flops=4e12, train_flops=1e12, choice_flops=3e12)
+    random = row("stratified", [0.7] * 3, "random", flops=1e12)
+    told = f"The {before} took 3 times the FLOPs of the training. Add `random-longer` to"
+    assert told in " ".join(judge([ours, random]).sentences)
+    longer = row("random-longer", [0.9, 0.89, 0.91], "longer", steps=4_320, images=540_000, flops=4.01e12)
+    text = " ".join(judge([ours, random, longer]).sentences)
+    assert f"With the FLOPs of the {before} as more steps (4,320 instead of 1,080), a class-balanced random" in text
+    assert f"the steps are worth more than the {before}." in text
+    assert "Add `random-longer`" not in text

@@ -6,6 +6,7 @@ from lipt.config import Config
 from lipt.report import document as doc
 from lipt.runtime import Artifact
 from lipt.runtime.algorithm import contestants, label_with_options
+from lipt.stages.race import DIVERGED
 
 
 def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifact) -> list[doc.RaceRow]:
@@ -21,8 +22,10 @@ def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifac
     for number, contestant in enumerate(field):
         ran = [artifact for index, artifact in sorted(trainings.items()) if index % len(field) == number]
         won = contestant.select.model_dump(mode="json") == subset.settings["select"]
-        accuracies = [float(artifact.summary["accuracy"]) for artifact in ran]
-        rows.append(doc.RaceRow(label=label_with_options(contestant), accuracies=accuracies, won=won))
+        accuracies = [float(artifact.summary["accuracy"]) for artifact in ran if DIVERGED not in artifact.summary]
+        diverged = len(accuracies) < len(ran)
+        label = label_with_options(contestant)
+        rows.append(doc.RaceRow(label=label, accuracies=accuracies, diverged=diverged, won=won))
     return rows
 
 

@@ -128,6 +128,8 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
     stages = [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()]
     pretraining = sum(cost.flops for stage, cost in stages if stage in PRETRAINING)
     total = sum((cost for _, cost in stages), Cost())
+    reselection = int(model.get("reselection_flops", 0))
+    choice = sum(costs[each.ref].flops for each in outcome.choice()) + reselection
     return doc.Row(
         name=entry.name,
         label=entry.label,
@@ -154,8 +156,9 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         data_bytes=total.bytes("data"),
         model_bytes=total.bytes("model"),
         flops=total.flops,
-        train_flops=costs[outcome.trained.model.ref].flops - int(model.get("reselection_flops", 0)),
-        race_flops=sum(costs[each.ref].flops for each in outcome.choice()) if outcome.race else None,
+        train_flops=costs[outcome.trained.model.ref].flops - reselection,
+        choice_flops=choice,
+        race_flops=choice if outcome.race else None,
     )
 
 
@@ -178,7 +181,7 @@ def _reason(outcome: Outcome) -> str:
 #: The fields of a row that are means over seeds.
 _MEANS = (
     "steps", "images", "scorer_accuracy", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops",
-    "train_flops", "race_flops",
+    "train_flops", "choice_flops", "race_flops",
 )  # fmt: skip
 
 
