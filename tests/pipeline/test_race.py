@@ -281,6 +281,16 @@ def test_the_winner_of_a_race_is_shown_with_its_options(ran: tuple[Path, Outcome
     )
 
 
+def test_the_forecast_of_a_race_counts_none_of_the_baseline(tmp_path: Path) -> None:
+    """Beside a training that selects again stands RS2, which recalibrates BatchNorm on more images than are kept."""
+    select = {"algorithm": "el2n", "fraction": 0.2, "race": {"contestants": [{"algorithm": "grand"}], "rounds": [0.25]}}
+    ctx = tiny_context(tmp_path, {"select": select, "train": {"epochs": 8, "reselect_every": 4, "raptr": {}}})
+    run_with_baseline(ctx)
+    works = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}
+    done = measured(ctx)["race"]
+    assert sum(cost.flops for cost in done) == pytest.approx(works["race"].parts * works["race"].flops, rel=0.1)
+
+
 @pytest.mark.parametrize("proxy", [None, {"width": 2}])
 def test_the_forecast_predicts_a_race_as_fast_as_the_main_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: dict[str, Any] | None
