@@ -124,7 +124,7 @@ def winner(rules: Sequence[str], rounds: Sequence[Mapping[str, float]]) -> str:
     """The rule that is ahead after the last round. Random wins ties, then `dual`: `auto` names them in this order."""
     field = sorted(rules, key=lambda rule: (rule != RANDOM, rule != "dual"))
     for reached in rounds:
-        field = [field[place] for place in ahead(range(len(field)), [reached[rule] for rule in field])]
+        field = [field[place] for place in ahead({place: reached[rule] for place, rule in enumerate(field)})]
     return field[0]
 
 

@@ -97,7 +97,6 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         UsageError: the file holds something else.
         RunError: the file cannot be read or written.
     """
-    store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
     stale = False
 
     def save(results: Sequence[Result]) -> None:
@@ -112,6 +111,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         earlier = _names_in(path, found)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
+    store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
     try:
         if place:
             with runs_of(found, place) as runs:

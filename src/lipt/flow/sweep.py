@@ -39,7 +39,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         except StoreError:  # the other points need the same store
             raise
         except RunError as error:
-            failed.append(type(error)(f"{point}: {error.message}", error.remedy))
+            failed.append(RunError(f"{point}: {error.message}", error.remedy))
             ctx.reporter.alert(f"failed: {error.message}")
             continue
         results.append(Result(point=dict(point.values), rows=rows_of(entries, costs_of(own, entries))))

@@ -15,7 +15,7 @@ from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
 from lipt.report.fields import STRICT, require
 from lipt.report.numbers import DASH, format_flops, format_interval, format_number, format_seconds, format_whole
-from lipt.report.significance import Difference, deviation, difference, mean_accuracy, same_budgets
+from lipt.report.significance import Difference, deviation, difference, mean_accuracy, same_epoch_budget
 
 #: Headings of the usual rows; other rows are called by their names.
 _HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "longer random", "rs2": "RS2"}
@@ -62,9 +62,9 @@ class Result(BaseModel):
 
     @property
     def gain(self) -> Difference | None:
-        """Our accuracy minus the accuracy of random, if that has the same budgets."""
+        """Our accuracy minus the accuracy of random, if that takes as many steps on as many images."""
         ours, random = self.ours, self.random
-        return difference(ours, random) if random and same_budgets(ours, random) else None
+        return difference(ours, random) if random and same_epoch_budget(ours, random) else None
 
     @property
     def is_random(self) -> bool:
