@@ -247,5 +247,5 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
 
 
 def _interval(delta: Difference, half_width: float) -> tuple[str, str]:
-    """The ends of the 95 % interval, in points."""
-    return format_points(delta.mean - half_width), format_points(delta.mean + half_width)
+    """The ends of the 95 % interval, in points. Accuracies cannot differ by more than 100."""
+    return format_points(max(delta.mean - half_width, -1)), format_points(min(delta.mean + half_width, 1))

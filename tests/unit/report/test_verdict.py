@@ -427,3 +427,8 @@ def test_groups_hold_equal_budgets_only_and_ours_comes_first():
     assert names[0][0] == "lipt"
     assert set(names[0]) == {"lipt", "random", "stratified", "classic", "theta-star"}
     assert names[1:] == [["rs2"], ["full"]]
+
+
+def test_an_interval_ends_at_100_points() -> None:
+    verdict = judge([row("lipt", [0.9, 0.1, 0.9], "selected"), row("random", [0.1, 0.9, 0.1], "random")])
+    assert verdict.headline.endswith("the difference lies between −100.00 and +100.00 points. Run five or more.")
