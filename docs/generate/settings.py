@@ -111,7 +111,7 @@ def _variants() -> str:
             for key, value in values.items()
         ]
         if name == LONGER:
-            settings.append("`train.steps`: more, by the FLOPs of the choice")
+            settings.append("`train.steps`: more, by the FLOPs of all that comes before the main training")
         label = variant.label_with([algorithm_label(config)]).replace("*", r"\*")
         rows.append(f"| `{name}` | {label} | {', '.join(settings)} |\n")
     return "".join(rows)

@@ -78,7 +78,7 @@ class DivergedError(RunError):
         steps: that were taken until then.
     """
 
-    def __init__(self, message: str, remedy: str, *, images: int, steps: int) -> None:
+    def __init__(self, message: str, remedy: str, *, images: int = 0, steps: int = 0) -> None:
         super().__init__(message, remedy)
         self.images, self.steps = images, steps
 

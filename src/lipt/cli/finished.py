@@ -52,7 +52,7 @@ class Found:
 
     def context(self, reporter: Reporter) -> Context:
         """The run as stages see it, to read its artifacts on this machine, which needs no GPU for that."""
-        from lipt.flow.reporting.provenance import NETWORK_CODE
+        from lipt.report.document import NETWORK_CODE
 
         provenance = self.document.provenance
         settings, _ = read_yaml(provenance.config_yaml, "the configuration in the report")
@@ -140,11 +140,11 @@ def _listed(run: str) -> str:
     Raises:
         UsageError: it is not; names the runs that may be meant.
     """
-    store = FileStore(_DEFAULT)
-    names = [folder.partition("/")[2] for folder in report_folders(Workspace(store))] if store.root.is_dir() else []
+    workspace = Workspace(FileStore(_DEFAULT)) if Path(_DEFAULT).is_dir() else None
+    names = [folder.partition("/")[2] for folder in report_folders(workspace)] if workspace else []
     if run in names:
         return run
-    if store.root.is_dir() and run in sweeps_of(Workspace(store)):
+    if workspace and run in sweeps_of(workspace):
         raise UsageError(
             f"{run} is a sweep, which has no report of its own",
             "lipt sweep FILE prints its table; finished points are not computed again",

@@ -100,7 +100,7 @@ def predict(
     stages = forecast(works, machine, config, data.side)
     notes = _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)
     if config.train.draw == "infobatch":
-        bound = "an upper bound" if config.train.steps is None else "about"
+        bound = "an upper bound" if config.train.steps is None else "an estimate"
         notes.append(f"train: {bound}, because draw: infobatch leaves out images by their losses")
     if config.select.algorithm == AUTO and not config.select.race:
         notes.append(reason_of_auto(config, data.candidates))

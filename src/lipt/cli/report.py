@@ -14,8 +14,7 @@ from lipt.cli.verbose import is_verbose
 from lipt.errors import LiptError, all_in_one
 from lipt.report.costs import spent
 from lipt.report.document import Document
-from lipt.report.next_step import Origin
-from lipt.report.side_by_side import settings_of
+from lipt.report.next_step import Origin, identity_of
 from lipt.report.verdict import judge
 
 
@@ -36,7 +35,7 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
         named = {each.location: (run, each) for run, each in reports}.values()  # a run that is named twice counts once
         found = [each for _, each in named]
         configs = [
-            Origin(run, overrides, settings_of(each.document))
+            Origin(run, overrides, identity_of(each.document))
             if each.of_config
             else Origin.stored(each.document, each.store.uri)
             for run, each in named

@@ -90,6 +90,9 @@ class Race:
                 ended = {contestant: made[index] for contestant, index in zip(field, indices, strict=True)}
                 shown = ", ".join(f"{labels[contestant]} {_end(training)}" for contestant, training in ended.items())
                 self.ctx.reporter.say(f"race, {100 * share:g} % of the steps, validation accuracy: {shown}")
+                for contestant, training in ended.items():
+                    if why := training.summary.get(DIVERGED):
+                        self.ctx.reporter.alert(f"{labels[contestant]} is out of the race: {why}")
                 field = ahead({contestant: _reached(training) for contestant, training in ended.items()})
                 if not field:
                     raise RunError(f"every training of the race diverged: {shown}", "lower train.lr")
@@ -139,9 +142,9 @@ def _reached(training: Artifact) -> float | None:
 
 
 def _end(training: Artifact) -> str:
-    """The accuracy of a finished training, or why it has none."""
+    """The accuracy of a finished training, if it has one."""
     reached = _reached(training)
-    return f"diverged ({training.summary[DIVERGED]})" if reached is None else f"{100 * reached:.1f} %"
+    return "diverged" if reached is None else f"{100 * reached:.1f} %"
 
 
 def ahead(reached: Mapping[int, float | None]) -> list[int]:

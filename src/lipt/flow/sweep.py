@@ -99,11 +99,13 @@ def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
             continue
         known = {outcome.config.seed for outcome in entries[LONGER].outcomes}
         for chosen in (each for each in entries["lipt"].outcomes if each.config.seed not in known):
-            config = override(own.config, variants[LONGER].changes | {"seed": chosen.config.seed})
+            seed = {"seed": chosen.config.seed}
+            whole = override(own.config, seed)  # with its race
+            config = override(own.config, variants[LONGER].changes | seed)
             subset = select(replace(own, config=config), chosen.prepared.dataset, [])
             if subset.find() is None:
-                missing.setdefault(subset.ref, Missing(stage="select", config=chosen.config))
+                missing.setdefault(subset.ref, Missing(stage="select", config=whole))
             for stage in ("train", "evaluate"):
-                longer = Missing(stage=stage, config=chosen.config, longer=stage == "train")
+                longer = Missing(stage=stage, config=whole, longer=stage == "train")
                 missing.setdefault(f"{stage}/{LONGER} {chosen.trained.model.key}", longer)
     return missing

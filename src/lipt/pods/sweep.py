@@ -19,8 +19,8 @@ from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.flow.address import read_report
-from lipt.flow.reporting.provenance import NETWORK_CODE
 from lipt.pods.sweep_cells import Cells
+from lipt.report.document import NETWORK_CODE
 from lipt.report.sweep import Result
 from lipt.training.user_model import code_digest
 from lipt.version import __version__

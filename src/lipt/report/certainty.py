@@ -63,6 +63,6 @@ def all_statements(checks: Sequence[ScoreCheck]) -> list[str]:
     if weak := [check.label for check in checks if check.weak]:
         found.append(
             f"Warning: the reliability of {' and '.join(weak)} is below {WEAK:g}: the order of the samples is mostly "
-            "chance. Train what scores for longer: score.epochs, or pretrain.passes if jigsaws score."
+            "chance. Train the scoring models for longer (score.epochs, or pretrain.passes for jigsaws)."
         )
     return found

@@ -37,7 +37,7 @@ class Row(_Model):
     """The name in tables."""
     role: Role
     """What the verdict does with the row: it judges the selected one. `random` is a random fixed subset, `longer` one
-    that is trained longer, for the FLOPs of the choice, `continued` one that starts from the model that scored."""
+    that is trained longer, for `choice_flops`, `continued` one that starts from the model that scored."""
     scorer: str = ""
     """The model that scored, if the training could start from it or does; else empty."""
     continued: bool = False
@@ -304,6 +304,10 @@ class LedgerRow(_Model):
             read={kind: getattr(self, f"{kind}_read") for kind in kinds},
             written={kind: getattr(self, f"{kind}_written") for kind in kinds},
         )
+
+
+#: The digest of the code of a network of the user's own.
+NETWORK_CODE = "network/code"
 
 
 class Provenance(_Model):

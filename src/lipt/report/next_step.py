@@ -6,7 +6,7 @@ from itertools import count
 from shlex import quote
 from typing import Self
 
-from lipt.report.document import Document, Row
+from lipt.report.document import NETWORK_CODE, Document, Row
 from lipt.report.rivals import LONGER, judges_of_price
 from lipt.report.side_by_side import settings_of
 from lipt.report.significance import Difference
@@ -28,8 +28,8 @@ class Origin:
     """Its path."""
     overrides: Sequence[str] = ()
     """The values of `--set` with which it was run."""
-    settings: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What it sets, as `settings_of` gives it; empty if unknown."""
+    identity: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What makes its results, as `identity_of` gives it; empty if unknown."""
     module: str = ""
     """What Python must find where the command is run: the module of a network of the user's own."""
 
@@ -42,12 +42,12 @@ class Origin:
             workspace: address of the one that holds the report.
         """
         key = next((link.key for link in document.links if link.key.endswith("/config.yaml")), None)
-        settings = settings_of(document)
+        identity = identity_of(document)
         if key is None or not workspace.startswith("file://"):
-            return cls(settings=settings)
+            return cls(identity=identity)
         folder = workspace.removeprefix("file://")
         # What the file calls the workspace may be relative to the folder in which the run was started.
-        return cls(f"{folder}/{key}", (f"workspace={folder}",), settings, module_of(settings.get("model.name", "")))
+        return cls(f"{folder}/{key}", (f"workspace={folder}",), identity, module_of(identity.get("model.name", "")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class NextStep:
         return self.introduction({})
 
     def introduction(self, origins: Mapping[str, Origin]) -> str:
-        """What the command does, and where it can be run if not everywhere.
+        """What the commands do, and where they can be run if not everywhere.
 
         Args:
             origins: as for `commands`.
@@ -111,9 +111,13 @@ class NextStep:
         purpose = "To see whether chosen images are better than random ones" if self.settings else "To find out"
         runs = f" {join([*self.runs])}" if self.runs else ""
         whose = {0: "with the", 1: "with its"}.get(len(self.runs), "each with its")
-        modules = dict.fromkeys(origin.module for origin, _ in self._compared(origins) if origin.module)
-        where = f", where Python finds {join([*modules])}" if modules else ""
-        return f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged{where}:"
+        text = f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged"
+        compared = self._compared(origins)
+        if len(compared) < len(self.runs):
+            text += ". Runs whose other settings are equal need one command"
+        if modules := dict.fromkeys(origin.module for origin, _ in compared if origin.module):
+            text += f". Start it in a folder where Python finds the module {join([*modules])}"
+        return f"{text}:"
 
     def commands(self, origins: Mapping[str, Origin]) -> list[str]:
         """The command for each run, or for several with equal settings.
@@ -131,7 +135,7 @@ class NextStep:
         found: dict[object, tuple[Origin, Sequence[str]]] = {}
         for run, variants in self.runs.items():
             origin = origins.get(run, Origin())
-            kept = {name: value for name, value in origin.settings.items() if name not in self._changed}
+            kept = {name: value for name, value in origin.identity.items() if name not in self._changed}
             first, others = found.get(same := tuple(sorted(kept.items())) or run, (origin, ()))
             found[same] = first, tuple(dict.fromkeys([*others, *variants]))
         return [*found.values()]
@@ -148,6 +152,12 @@ class NextStep:
         kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in self._changed]
         settings = [*kept, *(f"{name}={value}" for name, value in changes.items())]
         return " \\\n".join([f"lipt compare {quote(origin.config)}", *(f"  --set {quote(text)}" for text in settings)])
+
+
+def identity_of(document: Document) -> dict[str, str]:
+    """All settings of a run, and the digests of its data set and of the code of a network of the user's own."""
+    digests = document.provenance.digests
+    return settings_of(document) | {name: digests[name] for name in ("dataset", NETWORK_CODE) if name in digests}
 
 
 def module_of(network: str) -> str:

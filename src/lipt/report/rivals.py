@@ -29,7 +29,8 @@ from lipt.report.words import inside, join, length, of_seeds, short, too_few
 RANDOM = ("random", "stratified")
 #: The row beside a run of RS2: a random subset of the size of one epoch, the same in every epoch. No variant has it.
 FIXED = "fixed-random"
-#: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
+#: The random subset that is trained longer, for the FLOPs of all that the choice, the start or the first losses took;
+#: `flow/compare.py` counts its steps.
 LONGER = "random-longer"
 #: The random subset whose training starts from the model that scored.
 CONTINUED = "random-continued"
@@ -79,10 +80,11 @@ def against_its_price(row: Row, others: Sequence[Row]) -> Iterator[str]:
     missing = {name: _HELP[name] for name in judges_of_price(row) if name not in measured}
     if missing and (price := price_of_choice(row)):
         names = " and ".join(f"`{name}`" for name in missing)
-        yield f"{_what_came_before(row).capitalize()} took {_of_the(price)} FLOPs of the training."
+        if not (row.race_flops and row.algorithm in RANDOM):  # the verdict tells the price of such a race
+            yield f"{_what_came_before(row).capitalize()} took {_of_the(price)} FLOPs of the training."
         # A sentence of its own: side by side, what several runs say alike is said once.
         yield (
-            f"Add {names} to `compare.variants` of `lipt compare` to see what a random subset gains "
+            f"Add {names} to `compare.variants` of `lipt compare` to see what random draws gain "
             f"{' or '.join(missing.values())}."
         )
     yield from _against_longer(row, longer_rows)
@@ -100,7 +102,10 @@ def better_at_its_price(row: Row, others: Sequence[Row]) -> list[str]:
 
 
 def _same_price(row: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The random subsets that get the FLOPs of the choice: as more steps, and as the model from which they start."""
+    """The random subsets that get the FLOPs of the choice: as more steps, and as the model from which they start. None
+    if it took none, or if the report is older than the number of its FLOPs."""
+    if not row.choice_flops:
+        return [], []
     longer = [other for other in others if other.role == "longer" and _spends_as_much(other, row)]
     continued = [
         other
@@ -164,6 +169,7 @@ def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _what_is_drawn(random: Row) -> str:
+    """A random row in words."""
     if random.kept_fraction < 1:
         return "a class-balanced random subset"
     return "RS2" if random.epoch_fraction < 1 else "a training on all data"
@@ -187,15 +193,15 @@ def _distance(given: str, row: Row, rival: Row, wins: str, loses: str) -> str:
 def _spends_as_much(longer: Row, row: Row) -> bool:
     """Whether a random subset that is trained longer is as large, and took as many FLOPs, as this choice.
 
-    That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a step.
+    That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a step. A
+    choice that is made again and again keeps all data, and the random subset beside it does not.
     """
-    budgets = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
-    if longer.recipe != row.recipe or not all(math.isclose(one, other, rel_tol=0.01) for one, other in budgets):
+    same_kept = row.kept_fraction == 1 or math.isclose(longer.kept_fraction, row.kept_fraction, rel_tol=0.01)
+    same_drawn = math.isclose(longer.epoch_fraction, row.epoch_fraction, rel_tol=0.01)
+    if longer.recipe != row.recipe or not (same_kept and same_drawn):
         return False
-    if not (longer.flops and row.flops and row.choice_flops):
-        return True
     step = (row.train_flops or 0) / (row.steps or math.inf)
-    return abs(longer.flops - row.flops) <= max(0.1 * row.choice_flops, step)
+    return abs((longer.flops or 0) - (row.flops or 0)) <= max(0.1 * (row.choice_flops or 0), step)
 
 
 def against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:

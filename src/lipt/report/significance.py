@@ -151,15 +151,19 @@ def same_budgets(row: Row, other: Row) -> bool:
     return same_epoch_budget(row, other) and math.isclose(row.kept_fraction, other.kept_fraction, rel_tol=0.01)
 
 
+def random_rivals(row: Row, rows: Sequence[Row]) -> list[Row]:
+    """The random rows of the same recipe, of any budgets."""
+    fresh = "rs2" if row.role == "selected" else ""
+    return [other for other in rows if (other.role == "random" or other.name == fresh) and other.recipe == row.recipe]
+
+
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
     """The best random baseline at the budgets of `row`: a subset, or RS2 for a selected row.
 
     A method must beat this one, not only a weaker one. Of runs side by side, those with the same recipe count. A row of
     the same run comes first, so that the run has the same numbers as in its own report; then the most common seeds.
     """
-    fresh = "rs2" if row.role == "selected" else ""
-    rivals = [other for other in rows if other.role == "random" or other.name == fresh]
-    candidates = [other for other in rivals if other.recipe == row.recipe and same_budgets(row, other)]
+    candidates = [other for other in random_rivals(row, rows) if same_budgets(row, other)]
 
     def rank(other: Row) -> tuple[bool, int, float]:
         return not set(row.runs).isdisjoint(other.runs), len(_pairs(row, other)), mean_accuracy(other)

@@ -30,6 +30,7 @@ from lipt.report.significance import (
     compared_means,
     difference,
     mean_accuracy,
+    random_rivals,
     same_budgets,
     same_epoch_budget,
     strongest_random,
@@ -121,15 +122,15 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
     ]
     if row.algorithm in RANDOM:
         price = [*against_its_price(row, others), *against_its_scorer(row)]
-        told = [*_why(row), *_price_of_race(row), _accuracy(row), *price]
+        told = [*_why(row), *_price_of_race(row), _accuracy(row), *_other_images(row, others), *price]
         sentences = [*told, *sentences, *_instead(row, others)]
         step = NextStep.after_random(row)
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences, next_step=step)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {shares(row)}, {length(row)}."
-        return Verdict(
-            headline=headline, level="unknown", sentences=[_accuracy(row), *sentences, *_other_images(row, others)]
-        )
+        price = [*against_its_price(row, others), *against_its_scorer(row)]
+        told = [_accuracy(row), *_other_images(row, others), *price]
+        return Verdict(headline=headline, level="unknown", sentences=[*told, *sentences])
     delta = difference(row, random)
     price = [*price_over_random(row, random), *against_its_price(row, others), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
@@ -142,9 +143,10 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
 
 
 def _other_images(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """The random subsets that took as many steps, but on too many or too few images to be ranked."""
-    for other in (each for each in others if each.role == "random" and each.recipe == row.recipe):
-        if row.images and other.images and same_budgets(row, other.model_copy(update={"images": row.images})):
+    """The random rows that took as many steps, but on too many or too few images to be ranked."""
+    for other in random_rivals(row, others):
+        seen_alike = other.model_copy(update={"images": row.images})
+        if row.images and other.images and same_budgets(row, seen_alike) and not same_budgets(row, other):
             yield (
                 f"{other.label} took as many steps, but saw {format_whole(other.images)} images, not "
                 f"{format_whole(row.images)}. A smaller `train.batch_size` brings the two closer: rows are ranked if "

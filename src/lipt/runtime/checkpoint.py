@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 
-from lipt.errors import IntegrityError, TransientError
+from lipt.errors import DivergedError, IntegrityError, TransientError
 from lipt.ledger import Cost, machines
 from lipt.runtime.artifact import CHECKPOINT, CHECKPOINT_INPUTS
 from lipt.runtime.attempt import Attempt
@@ -84,8 +84,8 @@ class Saves:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._wait()  # who finishes the artifact removes the checkpoint
+        if kind is None or issubclass(kind, DivergedError):
+            self._wait()  # who finishes the artifact removes the checkpoint; in a race also that of a diverged training
         elif self._writer is not None:
             self._writer.join(_GRACE_S)
 

@@ -69,7 +69,8 @@ def race(
 
 
 def _fit_or_diverge(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
-    """`fit`; a training that diverges leaves no weights, and its summary says why."""
+    """`fit`; a training that diverges leaves no weights, and its summary says why. Its FLOPs are counted as if no block
+    had been skipped (`train.raptr`)."""
     try:
         return fit(ctx, attempt, inputs, processes)
     except DivergedError as error:

@@ -299,12 +299,13 @@ def test_side_by_side_one_comparison_is_advised_for_all_runs() -> None:
 def test_side_by_side_runs_that_differ_only_in_what_the_command_sets_are_compared_by_one_command() -> None:
     """Such as a run and its comparison."""
     common = {"data.source": "digits", "select.fraction": "0.05"}
-    settings = {
+    identities: dict[str, dict[str, str]] = {
         "a": {**common, "seed": "0", "compare.variants": "[]"},
         "b": {**common, "seed": "1", "compare.variants": "[lipt, random]"},
         "c": {**common, "select.fraction": "0.02"},
+        "d": {**common, "dataset": "another folder of this name"},
     }
-    names = {"a": "stratified", "b": "random", "c": "stratified"}
+    names = {"a": "stratified", "b": "random", "c": "stratified", "d": "stratified"}
     rows = [
         each
         for run, name in names.items()
@@ -315,8 +316,8 @@ def test_side_by_side_runs_that_differ_only_in_what_the_command_sets_are_compare
     ]
     step = judge(rows).next_step
     assert step is not None
-    commands = step.commands({run: Origin(f"{run}.yaml", settings=of_run) for run, of_run in settings.items()})
-    assert [command.partition(" \\\n")[0] for command in commands] == ["lipt compare a.yaml", "lipt compare c.yaml"]
+    commands = step.commands({run: Origin(f"{run}.yaml", identity=of_run) for run, of_run in identities.items()})
+    assert [command.partition(" \\\n")[0] for command in commands] == [f"lipt compare {name}.yaml" for name in "acd"]
     assert commands[0].endswith("'compare.variants=[lipt,stratified,random]'")
 
 
@@ -370,7 +371,7 @@ def test_a_command_with_a_network_of_the_users_own_says_where_it_runs() -> None:
     step = judge([row("selected", [0.78], "selected"), row("stratified", [0.76], "random")]).next_step
     assert step is not None
     introduction = step.introduction({"a": Origin("/my/runs/reports/a-1/config.yaml", module="my_net")})
-    assert introduction == f"{step.sentence[:-1]}, where Python finds my_net:"
+    assert introduction == f"{step.sentence[:-1]}. Start it in a folder where Python finds the module my_net:"
 
 
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():

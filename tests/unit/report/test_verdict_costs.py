@@ -18,9 +18,9 @@ from lipt.report.verdict import judge
 )
 def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     rows = [
-        row("lipt", [0.781, 0.787, 0.784], "selected"),
+        row("lipt", [0.781, 0.787, 0.784], "selected", flops=3e12, train_flops=1e12, choice_flops=2e12),
         row("random", [0.75] * 3, "random"),
-        row("longer", longer, "longer", steps=3_000, epochs=84, images=375_000),
+        row("longer", longer, "longer", steps=3_000, epochs=84, images=375_000, flops=3e12),
     ]
     verdict = judge(rows)
     assert verdict.headline.startswith("lipt beats random, +3.40 points")  # only rows of equal budgets are ranked
@@ -45,7 +45,7 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
 )
 def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued, said):
     rows = [
-        row("lipt", [0.781, 0.787, 0.784], "selected", scorer="theta_p"),
+        row("lipt", [0.781, 0.787, 0.784], "selected", scorer="theta_p", train_flops=1e12, choice_flops=2e12),
         row("random", [0.75] * 3, "random"),
         row("continued", continued, "continued"),
     ]
@@ -120,8 +120,10 @@ def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
 @pytest.mark.parametrize("role", ["longer", "full"])
 def test_an_accuracy_and_the_distance_from_it_are_of_the_same_seeds(role):
     """The fourth seed has no counterpart, so it counts in neither number."""
-    rows = [row("lipt", [0.78, 0.79, 0.77], "selected"), row("random", [0.7] * 3, "random")]
-    text = " ".join(judge([*rows, row("other", [0.74, 0.75, 0.73, 0.1], role, steps=3_000)]).sentences)
+    costs = {"flops": 3e12, "train_flops": 1e12, "choice_flops": 2e12}
+    rows = [row("lipt", [0.78, 0.79, 0.77], "selected", **costs), row("random", [0.7] * 3, "random")]
+    other = row("other", [0.74, 0.75, 0.73, 0.1], role, steps=3_000, flops=3e12)
+    text = " ".join(judge([*rows, other]).sentences)
     assert "reaches 74.00 %" in text
     assert "lipt is 4.00 points above it" in text
 
@@ -153,8 +155,28 @@ def test_a_plain_run_says_what_its_choice_cost():
     assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
     assert both.next_step
     assert both.next_step.variants == ("lipt", "random", "random-longer", "random-continued")
-    free = ours.model_copy(update={"choice_flops": 0})
-    assert "random-longer" not in " ".join(judge([free, random]).sentences)
+    longer = row("longer", [0.8], "longer", steps=3_000, flops=3.1e12, label="random-longer")
+    for spent in (0, None):  # None: an older report
+        free = ours.model_copy(update={"choice_flops": spent})
+        for rows in ([free, random], [free, random, longer], [free.model_copy(update={"algorithm": "random"}), longer]):
+            text = " ".join(judge(rows).sentences)
+            assert "random-longer" not in text
+            assert "more steps" not in text
+
+
+def test_the_price_of_a_choice_that_is_made_again_is_compared_too():
+    """It keeps all data, and the random subset beside it does not."""
+    ours = row("lipt", [0.8] * 3, "selected", kept_fraction=1.0, flops=3e12, train_flops=1e12, choice_flops=2e12)
+    fresh = row("rs2", [0.7] * 3, kept_fraction=1.0, flops=1e12)
+    longer = row("random-longer", [0.75] * 3, "longer", steps=3_240, images=405_000, flops=3e12)
+    assert "With the FLOPs of the choice as more steps" in " ".join(judge([ours, fresh, longer]).sentences)
+
+
+def test_the_price_of_a_race_that_a_random_subset_won_is_told_once():
+    ours = row("lipt", [0.8], "selected", algorithm="stratified", train_flops=1e12, choice_flops=2e12, race_flops=2e12)
+    text = " ".join(judge([ours]).sentences)
+    assert text.count("the FLOPs of the training") == 1
+    assert "Add `random-longer`" in text
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class FileStore(Store):
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
         self.root = Path(path).absolute()
-        if self.root.is_file():
+        if os.path.isfile(self.root):  # unlike Path.is_file, False where this user may not look
             raise StoreError(f"{self.root} is a file, not a folder", "choose another location")
         super().__init__(f"file://{self.root}", traffic or Traffic())
 

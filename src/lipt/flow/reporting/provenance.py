@@ -12,13 +12,12 @@ import yaml
 from lipt.flow.address import CHOSEN, CONFIG, REPORT, located_settings
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
+from lipt.report.document import NETWORK_CODE
 from lipt.report.next_step import module_of
 from lipt.runtime import Context
 
 #: Name of the link to the weights of the selected row's network.
 MODEL_LINK = "Trained network"
-#: Name of the digest of the file that defines a network of the user's own.
-NETWORK_CODE = "network/code"
 #: Files beside the report: name, what they are, and more about it.
 _BESIDE = (
     (CHOSEN, "Chosen images", "the name of each in the source, one per line"),
@@ -36,7 +35,7 @@ def links_section(outcome: Outcome, folder: str, beside: Collection[str], verb: 
         beside: names of the files that are written beside the report.
     """
     module = module_of(outcome.config.model.name)
-    more = {CONFIG: f" where Python finds {module}"} if module else {}
+    more = {CONFIG: f", in a folder where Python finds the module {module}"} if module else {}
     found = [
         doc.Link(name=meaning, meaning=what.replace("VERB", verb) + more.get(name, ""), key=f"{folder}/{name}")
         for name, meaning, what in _BESIDE

@@ -158,7 +158,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         flops=total.flops,
         train_flops=costs[outcome.trained.model.ref].flops - reselection,
         choice_flops=choice,
-        race_flops=choice if outcome.race else None,
+        race_flops=choice - reselection if outcome.race else None,
     )
 
 

@@ -62,7 +62,7 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """
     if isinstance(batch, UsageError):
         raise batch
-    if isinstance(batch, list) and batch and isinstance(batch[0], (tuple, Mapping)):
+    if isinstance(batch, list) and batch and all(isinstance(each, (tuple, Mapping)) for each in batch):
         raise UsageError(
             "the DataLoader gives a batch as a list of samples, not as images and labels",
             "let its collate_fn stack them, or hand over the data set itself",
