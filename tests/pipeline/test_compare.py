@@ -175,7 +175,9 @@ def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_p
     assert (ours.images or 0) > 1.05 * (random.images or 0)
     verdict = judge(document.rows)
     assert verdict.headline.startswith("Unknown: no random baseline has the budgets")
-    assert verdict.sentences[-1].startswith("Class-balanced random took as many steps, but saw 1,950 images, not ")
+    told = "\n".join(verdict.sentences)
+    assert "\nClass-balanced random took as many steps, but saw 1,950 images, not " in told
+    assert "\nWith the FLOPs of the choice as more steps (" in told
     assert longer.flops == pytest.approx(ours.flops, abs=(random.flops or 0) / (random.steps or 1))
     ctx = tiny_context(tmp_path, changes | {"train": changes["train"] | {"random_baseline": False}})
     chosen = run_with_baseline(ctx)

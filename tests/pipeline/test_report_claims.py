@@ -112,4 +112,4 @@ def test_the_configuration_beside_a_report_names_the_same_images_in_every_folder
     assert yaml.safe_load(found.provenance.config_yaml)["workspace"] == "runs"  # the workspace may be moved
     assert origin.module == "net_beside"  # not to be named by a path
     (settings,) = (link for link in found.links if link.name == "Configuration")
-    assert settings.meaning.endswith("repeats the run where Python finds net_beside")
+    assert settings.meaning.endswith("repeats the run, in a folder where Python finds the module net_beside")

@@ -104,7 +104,10 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert place.parent == tmp_path  # the whole path, as that of `lipt run`
     page = place.read_text()
     for told in (ended.stdout, page):
-        assert f"compare {names[0]} and {names[1]} over 5 seeds, each with its other settings unchanged:" in told
+        assert (
+            f"compare {names[0]} and {names[1]} over 5 seeds, each with its other settings unchanged. Runs whose"
+            in told
+        )
         # They differ only in the seed, which a comparison does not take from them: one command answers for both.
         assert [f"lipt compare {folder}/{name}.yaml" in told for name in "ab"] == [True, False]
     assert "Yes: the data, the test images and the network are the same." in page
