@@ -44,8 +44,8 @@ pod the message is also the termination message, so `kubectl describe pod` and `
 | 130 | you interrupted the run (Ctrl-C) | the same command continues |
 | 143 | the process was stopped by SIGTERM, like a pod that is evicted | the same; Argo and Jobs do so by themselves |
 
-If the reader of the output goes away before its end, as in `lipt run CONFIG | head -1`, the code is 1, without a
-message and although the run may be finished.
+If the reader of the output goes away before its end, as `head -1` behind a pipe does, the code is 1. There is no
+message, and the run may be finished.
 
 ## Kinds of errors
 
