@@ -30,7 +30,7 @@ def run_id(config: Config, *, comparison: bool = False) -> str:
 
 
 def located_settings(config: Config) -> dict[str, Any]:
-    """All settings of a run. They name the same images in every folder."""
+    """All settings of a run, with the absolute path of local images."""
     from lipt.data.sources import located  # Pillow takes 50 ms to import
 
     settings = config.model_dump(mode="json")

@@ -95,7 +95,8 @@ class Race:
                         self.ctx.reporter.alert(f"{labels[contestant]} is out of the race: {why}")
                 field = ahead({contestant: _reached(training) for contestant, training in ended.items()})
                 if not field:
-                    raise RunError(f"every training of the race diverged: {shown}", "lower train.lr")
+                    names = ", ".join(labels[contestant] for contestant in ended)
+                    raise RunError(f"every training of the race diverged: {names}", "lower train.lr")
             else:  # a dry run: how many go on is known, who is not
                 unknown = unknown or field
                 field = field[: math.ceil(len(field) / 2)]
