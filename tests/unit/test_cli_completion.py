@@ -74,6 +74,7 @@ def test_completion_knows_the_verbs() -> None:
         ("lipt init your", ["your-folder", "your-model"]),
         ("lipt pipeline export ma", ["manifests"]),
         ("lipt submit -p nod", ["node_selector=", "nodes="]),
+        ("lipt stage s", ["score", "select"]),
     ],
 )
 def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> None:

@@ -23,7 +23,8 @@ from minio.error import InvalidResponseError, MinioAdminException, MinioExceptio
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.cluster.api import Cluster, MissingError, Objects, Patience
+from lipt.adapters.cluster.api import Cluster, MissingError, Objects
+from lipt.adapters.cluster.patience import Patience
 from lipt.adapters.store.s3 import client_of
 from lipt.adapters.store.s3_errors import REFUSED, is_busy
 from lipt.errors import LiptError, RunError, TransientError, UsageError

@@ -15,10 +15,11 @@ from uuid import uuid4
 import click
 
 from lipt.adapters.cluster import preflight
-from lipt.adapters.cluster.api import Cluster, UnreachableError
+from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.kubeflow_client import address
+from lipt.adapters.cluster.patience import UnreachableError
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import open_store
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json

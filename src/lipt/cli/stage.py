@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.options import config_options, open_context, output_option, print_json
+from lipt.cli.suggestions import stages
 from lipt.errors import UsageError, did_you_mean
 from lipt.pipeline import STAGE_NAMES
 
@@ -22,7 +23,7 @@ _MADE_BY = {
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=stages)
 @config_options
 @click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
 @click.option("--index", type=click.IntRange(min=0), help="Index of the worker, group, score block or run.")

@@ -1,4 +1,4 @@
-"""What the shell offers at the tab key: settings, their values, algorithms, networks, parameters of pods."""
+"""What the shell offers at the tab key: settings, their values, algorithms, networks, stages, parameters of pods."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def networks(_context: click.Context, _option: click.Parameter, begun: str) -> l
     from lipt.training.networks import model_names
 
     return [name for name in model_names() if name.startswith(begun)]
+
+
+def stages(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """Names of stages that begin like this."""
+    from lipt.pipeline import STAGE_NAMES
+
+    return [name for name in STAGE_NAMES if name.startswith(begun)]
 
 
 def pod_parameters(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:

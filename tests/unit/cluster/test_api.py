@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from lipt.adapters.cluster import api, argo
-from lipt.adapters.cluster.api import PATIENCE_S, Cluster, MissingError, Patience, UnreachableError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
 from lipt.adapters.cluster.argo import Argo
+from lipt.adapters.cluster.patience import PATIENCE_S, Patience, UnreachableError
 from lipt.config import parse_config
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from tests.conftest import free_port

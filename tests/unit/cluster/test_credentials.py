@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,7 @@ class Named(JsonHandler):
         self.answer({"token": self.headers.get("Authorization", "")})
 
 
-def test_in_a_pod_the_kubeconfig_counts_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_the_kubeconfig_counts_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (("token", "of-the-pod"), ("ca", "a certificate")):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -123,9 +122,13 @@ def test_in_a_pod_the_kubeconfig_counts_if_it_is_named(tmp_path: Path, monkeypat
         use_cluster(address, tmp_path, monkeypatch)
         (tmp_path / "config").write_text(_kubeconfig(address, token="of-the-person"))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-        assert json.loads(Cluster().request("GET", "/version")) == {"token": "Bearer of-the-person"}
+        assert Cluster().get("/version") == {"token": "Bearer of-the-person"}
         monkeypatch.delenv("KUBECONFIG")
+        monkeypatch.setenv("HOME", str(tmp_path))
         assert Cluster(patience_s=0.1).host == "https://127.0.0.1:9"
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").symlink_to(tmp_path / "config")
+        assert Cluster().get("/version") == {"token": "Bearer of-the-person"}
 
 
 class Proxy(JsonHandler):

@@ -3,25 +3,19 @@
 import json
 import os
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol, TypeVar
-
-from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
+from pathlib import Path
+from typing import Any, Protocol
 
 from lipt.adapters.cluster import kubeconfig
 from lipt.adapters.cluster.admission import reason_of, remedy_of
+from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience, UnreachableError
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
-#: Seconds; an API server restarts in less time.
-PATIENCE_S = 120.0
-#: The same for an address that has never answered, and is probably wrong.
-FIRST_ANSWER_S = 10.0
 #: Seconds within which a connection must stand.
 _CONNECT_S = 10.0
-T = TypeVar("T")
 _LOG_IN = "log in again; `kubectl auth whoami` tries the credentials"
 _MERGE = "application/merge-patch+json"
 
@@ -62,7 +56,8 @@ class Cluster:
     """
 
     def __init__(self, *, patience_s: float = PATIENCE_S) -> None:
-        """Take the credentials of the file that KUBECONFIG names, else those of this pod, else those of ~/.kube/config.
+        """Take the credentials of the kubeconfig, as kubectl does: the file that KUBECONFIG names, else ~/.kube/config.
+        Without such a file, take those of this pod.
 
         Args:
             patience_s: seconds for which failed calls are retried. Outside of a cluster, calls before the first answer
@@ -87,8 +82,8 @@ class Cluster:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
         self._of_person = False
         try:
-            if os.environ.get("KUBECONFIG"):  # as in kubectl, which may run in a pod, too
-                raise ConfigException
+            if os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
+                raise ConfigException  # a person may work in a pod, too
             config.load_incluster_config()
         except ConfigException:
             self._of_person = True
@@ -200,41 +195,6 @@ def cause_of(error: Exception) -> str:
     repeats the address and counts the attempts."""
     said = " ".join(str(getattr(error, "reason", None) or error).split())
     return said.rpartition(": ")[2]
-
-
-class UnreachableError(TransientError):
-    """The API server of the cluster, or Kubeflow Pipelines, does not answer at all."""
-
-
-class Patience:
-    """Calls a function again while it raises TransientError, for a limited time; then that error is raised."""
-
-    def __init__(self, first_s: float, then_s: float) -> None:
-        """
-        Args:
-            first_s: seconds until the first answer, if `then_s` is not less.
-            then_s: seconds after an answer has come.
-        """
-        self._seconds, self._then_s = min(first_s, then_s), then_s
-
-    def __call__(self, function: Callable[[], T]) -> T:
-        def once() -> T:
-            try:
-                answer = function()
-            except UnreachableError:
-                raise
-            except LiptError:
-                self._seconds = self._then_s
-                raise
-            self._seconds = self._then_s
-            return answer
-
-        return Retrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=lambda state: wait_random_exponential(multiplier=0.5, max=min(10, self._seconds / 3))(state),
-            stop=lambda state: (state.seconds_since_start or 0) >= self._seconds,
-            reraise=True,
-        )(once)
 
 
 def drawn_name(base: str) -> str:

@@ -5,18 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import (
-    FIRST_ANSWER_S,
-    PATIENCE_S,
-    Api,
-    MissingError,
-    Patience,
-    RefusedError,
-    drawn_name,
-)
+from lipt.adapters.cluster.api import Api, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.kubeflow_client import call, connect
 from lipt.adapters.cluster.last_words import with_reason
+from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience
 from lipt.errors import TransientError, UsageError
 from lipt.pipeline import BOXES
 from lipt.version import __version__

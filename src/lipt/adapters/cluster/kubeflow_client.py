@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import FIRST_ANSWER_S, Api, MissingError, Patience, UnreachableError, cause_of
+from lipt.adapters.cluster.api import Api, MissingError, cause_of
 from lipt.adapters.cluster.kubeconfig import proxy_to
+from lipt.adapters.cluster.patience import FIRST_ANSWER_S, Patience, UnreachableError
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
