@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 import ssl
@@ -10,16 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from lipt.adapters.store import open_store
 from lipt.errors import TransientError
+from tests.certificates import CERTIFICATE, self_signed
 
 SIZE = 24_000_000  # more than the buffers of both sides hold
 
@@ -77,21 +73,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SlowServer]
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """Of a server with a certificate that this process trusts."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now()
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "slow")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=2)).not_valid_after(now + timedelta(days=2))
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    signed = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False).sign(key, hashes.SHA256())
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (tmp_path / "key.pem").write_bytes(secret)
-    (tmp_path / "certificate.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
-    return context
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / CERTIFICATE))
+    return self_signed(tmp_path)
 
 
 @pytest.mark.parametrize("secure", [False, True])

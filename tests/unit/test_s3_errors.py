@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Thread
 
 import pytest
 
-from lipt.adapters.store import open_store
+from lipt.adapters.store import Store, open_store
 from lipt.errors import TransientError, UsageError
 from tests.unit.cluster.servers import JsonHandler, serving
 
@@ -73,3 +74,85 @@ def test_http_at_a_port_for_tls_is_not_only_an_outage(tls_port: int, monkeypatch
     monkeypatch.setenv("LIPT_S3_ENDPOINT", f"http://127.0.0.1:{tls_port}")
     with pytest.raises(TransientError, match=r"LIPT_S3_ENDPOINT is correct \(or use https://\)"):
         open_store("s3://bucket/x").read("y", kind="data")
+
+
+@contextmanager
+def hanging_up() -> Iterator[int]:
+    """The port of a server that ends each connection when it has heard the first words of TLS, as one that restarts."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    with client:
+                        client.recv(2**16)
+
+        Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def test_a_connection_that_breaks_under_tls_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging_up() as port:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", f"https://127.0.0.1:{port}")
+        with pytest.raises(TransientError, match="unreachable"):
+            open_store("s3://bucket/x").write("y", b"z", kind="data")
+
+
+class Status(JsonHandler):
+    """Answers with one status, and no body that S3 knows."""
+
+    status = 0
+
+    def do_GET(self) -> None:
+        self.answer_text("<html>", self.status, kind="text/html")
+
+    def do_HEAD(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(408, TransientError), (429, TransientError), (503, TransientError), (501, UsageError)]
+)
+def test_which_statuses_pass(status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(type("Handler", (Status,), {"status": status})) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        with pytest.raises(error, match=f"HTTP {status}"):
+            open_store("s3://bucket/x").list()
+
+
+@pytest.mark.parametrize(("status", "ask"), [(200, lambda store: store.list()), (409, lambda store: store.size("y"))])
+def test_an_answer_that_no_client_can_read_is_no_traceback(
+    status: int, ask: Callable[[Store], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(type("Handler", (Status,), {"status": status})) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        with pytest.raises(UsageError, match="does not answer like an S3 store"):
+            ask(open_store("s3://bucket/x"))
+
+
+def test_a_proxy_that_ignores_ranges_is_not_taken_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(type("Handler", (Status,), {"status": 200})) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        assert open_store("s3://bucket/x").read("y", kind="data") == b"<html>"
+        with pytest.raises(UsageError, match="it ignores ranges"):
+            open_store("s3://bucket/x").read("y", kind="data", start=1, length=2)
+
+
+class Folders(JsonHandler):
+    """Lists an object, and two folders that the browser of a bucket made."""
+
+    def do_GET(self) -> None:
+        listed = "".join(
+            f"<Contents><Key>x/{key}</Key><Size>1</Size><ETag>e</ETag></Contents>"
+            for key in ("", "sweeps/", "sweeps/a.json")
+        )
+        root = 'ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+        self.answer_text(f"<{root}><Name>b</Name>{listed}</ListBucketResult>", kind="application/xml")
+
+
+def test_folders_in_a_bucket_are_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Folders) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        assert list(open_store("s3://bucket/x").list()) == ["sweeps/a.json"]

@@ -12,7 +12,7 @@ import click
 import yaml
 
 from lipt.adapters.cluster.admission import explained
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
 from lipt.adapters.cluster.printed import GrowingLog
 from lipt.adapters.cluster.runs import (
@@ -98,7 +98,7 @@ def status(handle: str, wait: bool, output: str) -> None:
     state = _at_end(engine, address, cluster) if wait else engine.state(address.run)
     why = dict[str, str]()
     if not state.over:
-        with suppress(MissingError):  # not started yet
+        with suppress(MissingError, RefusedError):  # not started yet; no right to see pods
             why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
             if any(FOR_A_NODE in text for text in why.values()):
                 nowhere = no_node(cluster, address.engine, address.namespace, state.parameters)

@@ -17,6 +17,7 @@ from lipt.adapters.cluster.argo import Argo
 from lipt.adapters.cluster.patience import PATIENCE_S, Patience, UnreachableError
 from lipt.config import parse_config
 from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.version import __version__
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, Login, serving, use_cluster
@@ -32,7 +33,8 @@ class Server(JsonHandler):
     posts: int
 
     def do_GET(self) -> None:
-        found = self.objects.get(self.path)
+        template = {"metadata": {"labels": {"app.kubernetes.io/version": __version__}}}
+        found = template if self.path.endswith("/workflowtemplates/lipt") else self.objects.get(self.path)
         self.answer(found or {"message": "not found"}, 200 if found else 404)
 
     def do_POST(self) -> None:

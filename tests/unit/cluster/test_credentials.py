@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+import time
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes.config import incluster_config
+from kubernetes.config import incluster_config, kube_config
 
 from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.kubeconfig import proxy_to
 from lipt.adapters.cluster.kubeflow import Kubeflow
-from lipt.errors import LiptError
+from lipt.adapters.cluster.patience import FIRST_ANSWER_S
+from lipt.errors import LiptError, UsageError
+from tests.certificates import self_signed
 from tests.programs import lipt
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
@@ -205,3 +210,24 @@ def test_no_proxy_leads_to_a_cluster_on_this_machine(tmp_path: Path, monkeypatch
     with serving(Proxy) as address:
         use_cluster(address, tmp_path, monkeypatch)
         assert Cluster().get("/version") == {"asked": "/version"}
+
+
+def test_an_empty_kubeconfig_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Named) as address:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").write_text(_kubeconfig(address, token="of-the-person"))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", "")  # as the client library reads it then
+        assert Cluster().get("/version") == {"token": "Bearer of-the-person"}
+
+
+def test_a_certificate_that_does_not_fit_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Named) as server:
+        server.socket = self_signed(tmp_path).wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever, daemon=True).start()
+        use_cluster(f"https://127.0.0.1:{server.server_port}", tmp_path, monkeypatch)  # names no authority
+        begin = time.monotonic()
+        with pytest.raises(UsageError, match=r"no TLS connection .* \[SSL: CERTIFICATE_VERIFY_FAILED\]"):
+            Cluster().get("/version")
+        assert time.monotonic() - begin < FIRST_ANSWER_S
+        server.shutdown()

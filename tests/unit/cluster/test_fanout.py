@@ -120,7 +120,7 @@ def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_othe
     assert sorted(lost) == [3, 4]
     assert lost[4] == f"slower than {grace:g} times the median of the finished ones"
     assert ends_s <= clock.now_s <= ends_s + 40
-    assert handler.asked["deleted"] == 1
+    assert handler.asked["deadline 1"] == 1  # its pods that have ended stay
 
 
 class Small(Server):
@@ -148,7 +148,7 @@ def test_a_worker_out_of_memory_is_given_up_when_the_others_are_done(
         use_cluster(address, tmp_path, monkeypatch)
         assert start(say=lambda _text: None) == {1: "out of memory (OOMKilled): raise `memory`"}
     assert handler.asked["job"] == 5
-    assert handler.asked["deleted"] == 1
+    assert handler.asked["deadline 1"] == 1  # its pods that have ended stay
 
 
 class Last(Server):
@@ -384,7 +384,7 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
     assert sorted(lost) == [0, 1]
     assert lost[0].startswith(f"the namespace does not admit its pod: {QUOTA}")
     assert isinstance(lost[0], NeverRan)
-    assert handler.asked["deleted"] == 1
+    assert handler.asked["deadline 1"] == 1  # its pods that have ended stay
 
 
 class FullOfJobs(Server):
@@ -456,4 +456,4 @@ def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
     assert "Back-off pulling image lipt:1" in lost[1]
     (told,) = [text for text in said if "cannot start" in text]
     assert told.startswith("pretrain: 1 of 2 pods cannot start: ")
-    assert handler.asked["deleted"] == 1
+    assert handler.asked["deadline 1"] == 1  # its pods that have ended stay

@@ -53,6 +53,8 @@ def test_parameters_may_be_text() -> None:
         ({"cpu": 4}, 'parameter cpu is 4\n  -> write it like "1"'),
         ({"tolerations": "{}"}, "parameter tolerations is '{}'"),
         ({"tolerations": "[{"}, "parameter tolerations is '[{'"),
+        ({"tolerations": [{"kye": "gpu", "operator": "Exists"}]}, "parameter tolerations is"),  # would tolerate all
+        ({"tolerations": [{"key": "gpu", "operator": "exists"}]}, "parameter tolerations is"),
         (
             {"node_selector": '{"pool": 1}'},
             """parameter node_selector is '{"pool": 1}'\n  -> write it like {"pool": "gpu"}""",

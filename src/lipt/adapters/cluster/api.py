@@ -1,12 +1,10 @@
 """The Kubernetes API: credentials, and its errors as errors of lipt."""
 
 import json
-import os
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 from lipt.adapters.cluster import kubeconfig
@@ -82,7 +80,7 @@ class Cluster:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
         self._of_person = False
         try:
-            if os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
+            if kubeconfig.is_there():
                 raise ConfigException  # a person may work in a pod, too
             config.load_incluster_config()
         except ConfigException:
@@ -173,6 +171,8 @@ class Cluster:
             self._answered = True
             return str(answer.data.decode("utf-8", "replace"))
         except ApiException as error:
+            if not error.status:  # there was no answer: so the client library reports an error of TLS
+                raise self._without_tls(str(error.reason)) from None
             failed = _translated(error, method, path)
             if self._answered and (error.status == 401 or (error.status == 403 and _STARTING in failed.message)):
                 # They were accepted before: a token has been replaced, or the API server has just started.
@@ -188,6 +188,17 @@ class Cluster:
         except ValueError:  # its message contains the token, so no traceback may show it
             pass
         raise UsageError("the credentials for the cluster have a character that cannot be sent", _LOG_IN)
+
+    def _without_tls(self, reason: str) -> LiptError:
+        why = " ".join(reason.partition("\n")[2].split())
+        if "EOF" in why:
+            return UnreachableError(
+                f"the Kubernetes API server {self.host} is unreachable: {why}", "check the cluster, then try again"
+            )
+        return UsageError(
+            f"no TLS connection to the Kubernetes API server {self.host}: {why}",
+            "check server and certificate-authority in your kubeconfig",
+        )
 
 
 def cause_of(error: Exception) -> str:

@@ -31,6 +31,14 @@ class Argo:
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 
     def parameters(self) -> dict[str, Any]:
+        return _values(self._template()["spec"]["arguments"]["parameters"])
+
+    def _template(self) -> dict[str, Any]:
+        """The installed pipeline.
+
+        Raises:
+            UsageError: there is none, or it is for another version of lipt.
+        """
         try:
             template = self.cluster.get(f"{self._path}/workflowtemplates/lipt")
         except MissingError:
@@ -38,7 +46,7 @@ class Argo:
             raise UsageError(f"namespace {self.namespace} has no WorkflowTemplate lipt", _INSTALL) from None
         found = template["metadata"].get("labels", {}).get("app.kubernetes.io/version", "")
         check_version(found, what=f"the WorkflowTemplate lipt in {self.namespace}", remedy=_INSTALL)
-        return _values(template["spec"]["arguments"]["parameters"])
+        return template
 
     def shared_metadata(self) -> SharedMetadata:
         """What the installed pipeline gives all pods of a run."""
@@ -62,6 +70,7 @@ class Argo:
             raise UsageError("the cluster has no Argo Workflows", "install it: manifests/README.md has the command")
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
+        self._template()  # it may have been replaced since a sweep began
         values = [
             {"name": key, "value": value if isinstance(value, str) else json.dumps(value)}
             for key, value in parameters.items()

@@ -127,7 +127,8 @@ def run_job(
             return dict.fromkeys(range(completions), refused)
         lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
         if not watch.ended:
-            cluster.delete(path)
+            # Not deleted: the pods that have ended stay, and with them their logs, until the time of the Job is over.
+            cluster.patch(path, {"spec": {"activeDeadlineSeconds": 1}})
         if lost:
             _record(cluster, here.namespace, run.owner, name, lost)
         return lost
@@ -179,7 +180,7 @@ def _start(
 
 def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
     """The arguments of the Jobs that an earlier attempt of this box has started under this name, and that still run."""
-    cluster = Cluster()
+    cluster = Cluster(patience_s=_OUTAGE_S)
     run = OwnRun.find(cluster, namespace=here.namespace, pod=here.pod)
     selected = f"{RUN_LABEL}={run.name},app.kubernetes.io/component={name}"
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{here.namespace}/jobs", labelSelector=selected)["items"]

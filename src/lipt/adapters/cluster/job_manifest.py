@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+from typing_extensions import TypedDict  # comes with pydantic, which needs it on Python 3.11
 
 from lipt import liveness, metrics
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
@@ -21,6 +22,8 @@ WORKER = "lipt-worker"
 #: Labels of worker pods, in addition to the recommended ones.
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 _RETRIES = 3
+#: Exit codes of lipt after which no repeat helps.
+_FOR_GOOD = {"operator": "In", "values": [1, 2]}
 #: Retries of pods that train together. If one is lost, all restart and continue from the last checkpoint.
 _TRAINING_RETRIES = 100
 #: The Service that gives the pods of a training their names, and the label that it selects.
@@ -48,6 +51,18 @@ CONTAINER_SECURITY = {
 VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]
 
 
+class Toleration(TypedDict, total=False):
+    """As in Kubernetes. Misspelt keys are refused: without `key`, `Exists` would tolerate every taint."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    key: str
+    operator: Literal["Exists", "Equal"]
+    value: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""]
+    tolerationSeconds: int
+
+
 class Pods(BaseModel):
     """How the pods of a fan-out run: parameters of the pipeline, in the format of Kubernetes, or as text."""
 
@@ -59,7 +74,7 @@ class Pods(BaseModel):
     """Name under which nodes offer GPUs: `amd.com/gpu`, `nvidia.com/mig-2g.20gb` …"""
     cpu: Cpus = "1"
     memory: Bytes = "2Gi"
-    tolerations: list[dict[str, Any]] | Json[list[dict[str, Any]]] = Field(
+    tolerations: list[Toleration] | Json[list[Toleration]] = Field(
         [], examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]]
     )
     node_selector: dict[str, str] | Json[dict[str, str]] = Field({}, examples=[{"pool": "gpu"}])
@@ -212,7 +227,7 @@ def job_manifest(
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     # Not 137: a pod that is deleted by force or killed because it hangs has it, too, not only one
                     # that is out of memory. Who watches the Job sees the difference.
-                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2]}},
+                    {"action": "FailIndex", "onExitCodes": {"containerName": "worker", **_FOR_GOOD}},
                 ]
             },
             "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},

@@ -1,6 +1,7 @@
 """The credentials of a person, from the kubeconfig, and the proxy on the way to the API server."""
 
 import logging
+import os
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, getproxies_environment, proxy_bypass
@@ -33,7 +34,7 @@ def load() -> None:
     errors, root = _Errors(), logging.getLogger()
     root.addHandler(errors)  # the client only logs that a program failed, and goes on without credentials
     try:
-        config.load_kube_config()
+        config.load_kube_config(_location())
     except (ConfigException, OSError) as error:
         raise _none(" ".join(str(error).split())) from None
     except Exception as error:  # the client does not check the file, so a damaged one raises anything
@@ -42,6 +43,18 @@ def load() -> None:
         root.removeHandler(errors)
     if errors.messages:
         raise _none("; ".join(errors.messages))
+
+
+def is_there() -> bool:
+    """Whether the user has a kubeconfig: KUBECONFIG names one, or it lies in its usual place."""
+    return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser("~/.kube/config"))
+
+
+def _location() -> str:
+    """Where the kubeconfig is. An empty KUBECONFIG counts as unset, as for kubectl."""
+    from kubernetes.config import kube_config
+
+    return kube_config.KUBE_CONFIG_DEFAULT_LOCATION or "~/.kube/config"
 
 
 def use_proxy(settings: Any) -> None:
@@ -56,7 +69,7 @@ def use_proxy(settings: Any) -> None:
     """
     from kubernetes.config import kube_config
 
-    merged = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    merged = kube_config.KubeConfigMerger(_location()).config
     context = merged["contexts"].get_with_name(merged["current-context"])["context"]
     own = merged["clusters"].get_with_name(context["cluster"])["cluster"].safe_get("proxy-url")
     proxy = own or getproxies().get(urlsplit(settings.host).scheme)

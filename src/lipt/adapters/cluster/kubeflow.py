@@ -46,13 +46,7 @@ class Kubeflow:
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
         inputs = spec["root"]["inputDefinitions"]["parameters"]
-        defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
-        check_version(
-            str(defaults.get("image", "")).rpartition(":")[2],
-            what=f"the newest version of pipeline {_PIPELINE}",
-            remedy=f"kfp pipeline create-version -n {_PIPELINE} -v {__version__} pipelines/lipt.yaml",
-        )
-        return defaults
+        return {name: entry.get("defaultValue") for name, entry in inputs.items()}
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         version, _ = self._version()
@@ -157,7 +151,11 @@ class Kubeflow:
         return self._patience(lambda: call(question))
 
     def _version(self) -> tuple[Any, dict[str, Any]]:
-        """The newest version of the pipeline, and its specification."""
+        """The newest version of the pipeline, and its specification.
+
+        Raises:
+            UsageError: there is none, or it is for another version of lipt.
+        """
         pipeline = self._pipeline(self.namespace) or self._pipeline(None)  # of the profile, or of all
         if pipeline is None:
             raise UsageError(f"Kubeflow Pipelines has no pipeline {_PIPELINE!r}", _UPLOAD)
@@ -166,13 +164,29 @@ class Kubeflow:
         ).pipeline_versions
         if not versions:
             raise UsageError(f"pipeline {_PIPELINE!r} has no version", _UPLOAD)
-        spec = versions[0].pipeline_spec
-        return versions[0], spec.get("pipeline_spec", spec)
+        whole = versions[0].pipeline_spec
+        spec = whole.get("pipeline_spec", whole)
+        check_version(
+            _built_for(whole.get("platform_spec", {}), spec),
+            what=f"the newest version of pipeline {_PIPELINE}",
+            remedy=f"kfp pipeline create-version -n {_PIPELINE} -v {__version__} pipelines/lipt.yaml",
+        )
+        return versions[0], spec
 
     def _pipeline(self, namespace: str | None) -> str | None:
         """The identifier of the pipeline; None: there is none. Without profiles the namespace does not count."""
         found = self._ask(lambda: self.client.list_pipelines(filter=json.dumps(_NAMED), namespace=namespace)).pipelines
         return str(found[0].pipeline_id) if found else None
+
+
+def _built_for(platform: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """The version of lipt that compiled a pipeline: a label of its pods. Without it, the tag of the default image."""
+    executors = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
+    for executor in executors.values():
+        if found := executor.get("podMetadata", {}).get("labels", {}).get("app.kubernetes.io/version"):
+            return str(found)
+    image = spec["root"]["inputDefinitions"]["parameters"].get("image", {}).get("defaultValue", "")
+    return str(image).partition("@")[0].rpartition(":")[2]
 
 
 def _boxes(spec: Mapping[str, Any]) -> list[str]:

@@ -48,7 +48,7 @@ class GrowingLog:
     def __init__(self) -> None:
         self._last, self._count = "", 0
         """The time of the last line, and how many lines have it."""
-        self._printed = Printed()
+        self._printed, self._remark = Printed(), ""
 
     @property
     def query(self) -> dict[str, str]:
@@ -69,6 +69,11 @@ class GrowingLog:
         before, known, fresh = self._last, self._count, []
         for line in lines:
             time, _, text = line.partition(" ")
+            if not time[:1].isdigit():  # the node's own remark, without a time; it may come with each answer
+                if line != self._remark:
+                    self._remark = line
+                    fresh.append(f"{line}\n")
+                continue
             if time < before:
                 continue
             if time == before and known:

@@ -17,11 +17,12 @@ from urllib3.exceptions import HTTPError
 from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Stored, Traffic
 from lipt.adapters.store.credentials import credentials_of, required, variable
 from lipt.adapters.store.s3_connections import connections
-from lipt.adapters.store.s3_errors import explained, no_bucket
+from lipt.adapters.store.s3_errors import explained, no_bucket, not_s3
 from lipt.errors import LiptError, TransientError, UsageError
 
 T = TypeVar("T")
 
+_PARTIAL = 206  # status of an answer that holds a range
 _PAGE = 1000  # keys per response of a listing, fixed by the protocol
 _PART_BYTES, _LARGEST_PART_BYTES = 5 * 2**20, 5 * 2**30  # parts of a multi-part upload; a larger one is refused
 _BLOCK_BYTES = 2**20  # the counters advance by this much
@@ -91,6 +92,8 @@ class S3Store(Store):
                 raise
             blocks: list[bytes] = []
             try:
+                if (start or length) and response.status != _PARTIAL:
+                    raise not_s3(self._uri_of(key), self._connection.endpoint, "it ignores ranges")
                 for block in response.stream(_BLOCK_BYTES, decode_content=False):
                     self.traffic.count_read(kind, len(block))
                     blocks.append(block)
@@ -146,10 +149,11 @@ class S3Store(Store):
                 bucket_name=self._bucket, prefix=self._prefix + prefix, recursive=True
             )
             return {
-                (entry.object_name or "").removeprefix(self._prefix): Stored(
+                name.removeprefix(self._prefix): Stored(
                     entry.size or 0, entry.last_modified.timestamp() if entry.last_modified else 0.0
                 )
                 for entry in entries
+                if (name := entry.object_name or "") and not name.endswith("/")  # a folder that a bucket browser made
             }
 
         found = self._call("list", prefix, attempt)
@@ -179,7 +183,7 @@ class S3Store(Store):
             self.traffic.count_request(operation)
             try:
                 return attempt()
-            except (MinioException, HTTPError) as error:
+            except (MinioException, HTTPError, SyntaxError, ValueError) as error:  # the last two: not an answer in XML
                 raise self._explain(key, error) from error
 
         return Retrying(

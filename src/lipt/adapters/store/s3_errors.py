@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from minio.error import InvalidResponseError, S3Error, ServerError
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
@@ -21,11 +23,24 @@ _ELSEWHERE = {
 }  # fmt: skip
 _BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+#: Reasons of an error of TLS that come back: the other side speaks another protocol, or refuses ours.
+_NO_TLS = {
+    "HTTP_REQUEST", "SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL",
+    "WRONG_VERSION_NUMBER",
+}  # fmt: skip
 
 
 def is_busy(status: int) -> bool:
     """Whether a later request may succeed."""
-    return status >= 500 or status == 429
+    return status in (408, 429) or (status >= 500 and status != 501)  # 501: the store has no such operation
+
+
+def _stays(error: SSLError) -> bool:
+    """Whether certificate or protocol do not fit. Otherwise the connection broke, as when a store restarts."""
+    cause = error.args[0] if error.args else None
+    if not isinstance(cause, ssl.SSLError) or isinstance(cause, ssl.SSLCertVerificationError):
+        return True
+    return cause.reason in _NO_TLS
 
 
 def no_bucket(bucket: str) -> UsageError:
@@ -36,7 +51,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
     """The error for a user. It never contains the request, which is signed with the credentials.
 
     Args:
-        error: of minio or urllib3.
+        error: of minio or urllib3; of Python, if minio cannot read the answer.
         where: the object, as the user writes it.
         retry_s: seconds for which the request was, or will be, repeated.
     """
@@ -47,7 +62,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
             f"check that the store runs and that LIPT_S3_ENDPOINT is correct{also}, then run the same command again",
         )
 
-    if isinstance(error, SSLError):
+    if isinstance(error, SSLError) and _stays(error):
         return UsageError(
             f"{where}: no TLS connection to {endpoint}: {error}",
             "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md)",
@@ -66,8 +81,16 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
         status = error._code  # no public name
     if is_busy(status):
         return transient(f"HTTP {status}")
+    return not_s3(where, endpoint, f"HTTP {status}" if status else type(error).__name__)
+
+
+def not_s3(where: str, endpoint: str, how: str) -> UsageError:
+    """
+    Args:
+        how: in what the answer differs.
+    """
     return UsageError(
-        f"{where}: {endpoint} does not answer like an S3 store (HTTP {status})",
+        f"{where}: {endpoint} does not answer like an S3 store ({how})",
         "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials",
     )
 

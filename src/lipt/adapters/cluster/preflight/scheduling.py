@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from lipt.adapters.cluster.api import RefusedError
+from lipt.adapters.cluster.job_manifest import Toleration
 from lipt.adapters.cluster.preflight.site import AbsentError, Site, UnknownError
 from lipt.adapters.cluster.values import amount
 from lipt.errors import RunError
@@ -87,14 +88,14 @@ def _passes(taint: dict[str, Any]) -> bool:
     return str(taint["key"]).startswith(_CONDITION)
 
 
-def _refused_by(node: dict[str, Any], tolerations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _refused_by(node: dict[str, Any], tolerations: list[Toleration]) -> list[dict[str, Any]]:
     """Taints of the node, other than its temporary problems, that reject pods with these tolerations."""
     all_taints = node["spec"].get("taints", [])
     taints = [taint for taint in all_taints if taint["effect"] != "PreferNoSchedule" and not _passes(taint)]
     return [taint for taint in taints if not any(_tolerates(entry, taint) for entry in tolerations)]
 
 
-def _tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
+def _tolerates(toleration: Toleration, taint: dict[str, Any]) -> bool:
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("operator") == "Exists":
@@ -102,17 +103,17 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
     return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))
 
 
-def _written(nodes: list[dict[str, Any]], tolerations: list[dict[str, Any]]) -> str:
+def _written(nodes: list[dict[str, Any]], tolerations: list[Toleration]) -> str:
     taints = [taint for node in nodes for taint in _refused_by(node, tolerations)]
     values = [f"={taint['value']}" if taint.get("value") else "" for taint in taints]
     return ", ".join(sorted({f"{t['key']}{value}:{t['effect']}" for t, value in zip(taints, values, strict=True)}))
 
 
-def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str:
+def _tolerating(nodes: list[dict[str, Any]], given: list[Toleration]) -> str:
     """The parameter that lets pods run on these nodes; empty if they already can."""
     wanted = list(given)
     for taint in [taint for node in nodes for taint in _refused_by(node, given)]:
-        entry = {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
+        entry = Toleration(key=taint["key"], operator="Exists", effect=taint["effect"])
         if entry not in wanted:
             wanted.append(entry)
     return f"-p tolerations='{json.dumps(wanted)}'" if wanted != given else ""

@@ -39,7 +39,7 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
     path = f"{path}/{made['metadata']['name']}"
     try:
         ended = _until_over(site, path)
-        log = site.cluster.request("GET", f"{path}/log")
+        log = site.cluster.request("GET", f"{path}/log", query={"container": "worker"})  # there may be a sidecar
     finally:
         site.cluster.delete(path)
     findings = _findings(log, ended)
