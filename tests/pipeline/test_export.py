@@ -145,19 +145,19 @@ def test_of_a_comparison_it_names_the_seed_and_how_to_get_another(
     ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = json.loads((ran / "run.yaml").read_text())
-    config |= {"workspace": str(place / "runs"), "compare": {"seeds": [3, 4], "variants": ["lipt"]}}
+    config |= {"workspace": str(place / "runs"), "compare": {"seeds": [4, 3], "variants": ["lipt"]}}
     (place / "both.yaml").write_text(json.dumps(config))
     main(["compare", "both.yaml"])
     capsys.readouterr()
     main(["export", "both.yaml", "--to", "first.txt"])
     told = capsys.readouterr().err
-    assert "this is what seed 3 of the comparison made" in told
-    assert "lipt run both.yaml --set seed=4, then lipt export with the same --set" in told
+    assert "this is what seed 4 of the comparison made" in told
+    assert "lipt run both.yaml --set seed=3, then lipt export with the same --set" in told
     same = f"workspace={place}/runs"
     main(["export", "both.yaml", "--set", same, "--to", "third.txt"])
-    assert f"lipt run both.yaml --set {same} --set seed=4, then" in capsys.readouterr().err
+    assert f"lipt run both.yaml --set {same} --set seed=3, then" in capsys.readouterr().err
     for verb in (["run"], ["export", "--to", "second.txt"]):
-        main([verb[0], "both.yaml", "--set", "seed=4", *verb[1:]])
+        main([verb[0], "both.yaml", "--set", "seed=3", *verb[1:]])
     assert (place / "first.txt").read_text() != (place / "second.txt").read_text()
     assert "of the comparison" not in capsys.readouterr().err
 

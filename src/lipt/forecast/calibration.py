@@ -37,7 +37,8 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
     samples: dict[str, list[tuple[float, Work, Fit]]] = {}
     for works, costs in runs:
         for work in works:
-            if rows := costs.get(work.stage):
+            # The seconds of a stage that computed nothing, such as theta_* after 0 epochs, tell no speed.
+            if (rows := costs.get(work.stage)) and (work.flops or work.items):
                 seconds, first = _part(work, rows)
                 io = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()))
                 io += machine.waiting_s(work.requests)

@@ -294,11 +294,13 @@ class LedgerRow(_Model):
     """Images that it trained on; 0 if it trains nothing."""
     reselection_flops: Count = 0
     """The part of `flops` in which a training selected again."""
+    machine: str = ""
+    """The device and the threads that did it, with the number of processes that shared it; empty if unknown."""
 
     @property
     def cost(self) -> Cost:
         """The same as a cost, which can be summed."""
-        kinds, same = ("data", "model", "other"), ("wall_s", "ended", "flops", "peak_bytes", "requests")
+        kinds, same = ("data", "model", "other"), ("wall_s", "ended", "flops", "peak_bytes", "requests", "machine")
         return Cost(
             **{name: getattr(self, name) for name in same},
             read={kind: getattr(self, f"{kind}_read") for kind in kinds},
@@ -318,7 +320,7 @@ class Provenance(_Model):
     versions: dict[str, str] = {}
     """Package -> version."""
     seeds: list[int] = []
-    """Of all rows."""
+    """Of all rows, first that of the subset and of the network."""
     digests: dict[str, str] = {}
     """Name -> SHA-256: of the data set, of the files of each stage, of the code of a network of your own."""
     host: dict[str, str] = {}

@@ -14,6 +14,7 @@ import torch
 
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
+from lipt.flow.reporting.ledger import ledger_section
 from lipt.forecast.calibration import calibrate, measured
 from lipt.forecast.machine import Fit, Machine, Setup
 from lipt.forecast.sizes import DataSize
@@ -23,6 +24,7 @@ from lipt.forecast.time import Forecast, breaks, forecast
 from lipt.forecast.work import Work
 from lipt.ledger import Cost, machines
 from lipt.report.document import Engine
+from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from tests.programs import run_python
 from tests.tiny import tiny_context
@@ -362,14 +364,24 @@ def test_one_size_gives_seconds_per_flop_and_the_first_part() -> None:
     assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=3e-9, first_s=6.0)
 
 
+def test_a_stage_that_computed_nothing_tells_no_speed() -> None:
+    """Such as theta_* after 0 epochs."""
+    idle = [Work(stage="initialise")], {"initialise": [Cost(wall_s=0.5)]}
+    busy = [Work(stage="initialise", flops=1e12, steps=10)], {"initialise": [Cost(wall_s=10, flops=10**12)]}
+    assert calibrate([idle], Machine()) == {}
+    assert calibrate([idle, busy], Machine()) == calibrate([busy, idle], Machine()) == calibrate([busy], Machine())
+
+
 @pytest.mark.parametrize(("engine", "nodes", "processes"), [("local", 1, 1), ("local", 1, 4), ("argo", 2, 4)])
 def test_a_training_that_processes_shared_is_foreseen_from_itself(engine: Engine, nodes: int, processes: int) -> None:
     """The same for one process: it takes as many times as long."""
     config = override(parse_config(BIG), {"processes": processes, "train": {"nodes": nodes}})
     work = Work(stage="train", flops=1e12, steps=100, member_bytes=1)
     cost = Cost(wall_s=30, flops=10**12, machine=machines(["NVIDIA H100, 8 CPU threads"] * nodes * processes))
+    model = Artifact(stage="train", key="a", inputs=(), settings={}, files={}, summary={})
+    (row,) = ledger_section([], [model], {model.ref: cost}, [])  # `--calibrate` reads reports
     machine = Machine(engine=engine, nodes=nodes)
-    machine = replace(machine, fits=calibrate([([work], {"train": [cost]})], machine))
+    machine = replace(machine, fits=calibrate([([work], {"train": [row.cost]})], machine))
     for planned, wall_s in ((config, 30), (override(config, {"processes": 1}), 30 * processes)):
         (stage,) = forecast([work], machine, planned, 32)
         assert stage.wall_s - stage.start_s == pytest.approx(wall_s)

@@ -68,6 +68,7 @@ def _ledger_row(
         flops=cost.flops,
         peak_bytes=cost.peak_bytes,
         requests=cost.requests,
+        machine=cost.machine,
         **traffic,
         **trained,
     )

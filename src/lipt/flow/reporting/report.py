@@ -50,7 +50,7 @@ def write_report(
     from lipt.report.html_page import render  # imports matplotlib: a second
 
     first, others = outcomes[0], entries[1:]
-    seeds = sorted({outcome.config.seed for outcome in outcomes})
+    seeds = list(dict.fromkeys(outcome.config.seed for outcome in outcomes))  # first that of the subset
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
     subset = _subset(ctx, attempt, first)
     provenance = provenance_section(ctx, outcomes, seeds)
