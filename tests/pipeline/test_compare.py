@@ -124,7 +124,7 @@ def test_a_random_subset_starts_from_the_models_that_scored(tmp_path: Path, scor
     name = "the model of the trajectory" if score["model"] == "trajectory" else "theta_p"
     assert {row.name: row.scorer for row in document.rows if row.scorer and not row.continued} == {"lipt": name}
     assert ours.scorer_accuracy == pytest.approx(_validation_accuracy(with_config(ctx, {"seed": 0})), abs=1e-6)
-    assert any(each.startswith("Trained on from the model that scored") for each in judge(document.rows).sentences)
+    assert any(each.startswith(f"Trained on from {name}, ") for each in judge(document.rows).sentences)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,35 @@ def test_rows_that_would_repeat_that_of_the_choice_are_left_out_and_none_is_call
     alone = variants_of(override(trajectory, {"score": {"model": "merged"}, "merge": {"method": "none"}}))
     assert "theta-star" not in alone
     assert alone["lipt"].label == "theta_* alone"
+    jigsaws = override(parse_config(TINY), {"score": {"model": "jigsaws"}})
+    assert "best-single" not in variants_of(jigsaws)
+    assert "best-single" in variants_of(override(jigsaws, {"train": {"start": "continue"}}))  # it starts from that one
+
+
+@pytest.mark.parametrize(
+    ("changes", "repeated"),
+    [
+        ({"profile": "paper"}, {"lipt-grand": "lipt"}),
+        (
+            {"score": {"model": "classic", "runs": 10, "epochs": 1}, "select": {"algorithm": "grand"}},
+            {"lipt-grand": "lipt", "classic-grand": "lipt"},
+        ),
+        ({"score": {"model": "classic", "runs": 10, "epochs": 1}}, {"classic-grand": "lipt-grand"}),
+        ({"score": {"model": "jigsaws"}, "select": {"algorithm": "dual"}}, {"swarm-dual": "lipt"}),
+        ({}, {}),
+    ],
+)
+def test_variants_with_equal_settings_are_left_out(changes: dict[str, Any], repeated: dict[str, str]) -> None:
+    config = override(parse_config({} if "profile" in changes else TINY), changes)
+    told = {name: why for name, why in left_out(config).items() if why.startswith("its settings are")}
+    assert told == {name: f"its settings are those of {other}" for name, other in repeated.items()}
+    assert not repeated.keys() & variants_of(config).keys()
+
+
+def test_variants_with_other_scores_can_be_made_beside_models_that_divide_the_data() -> None:
+    config = override(parse_config(TINY), {"score": SCORERS[1] | {"runs": 3, "disjoint": True}})
+    for name in ("classic-grand", "swarm-dual"):
+        assert not override(config, variants_of(config)[name].changes).score.disjoint
 
 
 def test_a_named_row_that_would_repeat_another_is_left_out_with_its_reason(

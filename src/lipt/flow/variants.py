@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lipt.config import Config
+from lipt.config import Config, override
+from lipt.errors import UsageError
 from lipt.flow.dag import needs_models, trains_models
 from lipt.report.rivals import CONTINUED, FIXED, LONGER, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of
@@ -128,17 +129,27 @@ def variants(config: Config) -> dict[str, Variant]:
     weights and is trained for more steps, which together take as many FLOPs as all that the configuration does before
     its main training. One starts from the model that scored. Those that `left_out` names are missing.
     """
+    without = left_out(config)
+    return {
+        name: Variant(name=name, label=label, changes=changes, names_algorithm="select" not in changes)
+        for name, (label, changes) in _rows(config).items()
+        if name not in without
+    }
+
+
+def _rows(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Label and changes of every variant, by name."""
     same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = _chosen_by("random") | {"fraction": 1.0}
     classic = {
         "select": _chosen_by("grand"),
-        "score": {"model": "classic", "runs": 10, "epochs": 1},
+        "score": {"model": "classic", "runs": 10, "epochs": 1, "disjoint": False},
         "train": _PLAIN,
     }
     ours = origin_of(config)
     paper = " (the paper's)" if ours == _ORIGIN["merged"] else ""
-    rows: dict[str, tuple[str, dict[str, Any]]] = {
+    return {
         "full": (f"Full data{fresh}", {"select": everything, "train": _FRESH | {"epoch_fraction": None}}),
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
@@ -162,16 +173,10 @@ def variants(config: Config) -> dict[str, Variant]:
         "theta-star": ("theta_* alone", {"merge": {"method": _MERGES["theta-star"]}}),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
-            {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
+            {"select": _chosen_by("dual"), "score": {"model": "jigsaws", "disjoint": False}, "train": _PLAIN},
         ),
         "best-single": ("Best single jigsaw", {"merge": {"method": _MERGES["best-single"]}}),
         "lipt": (ours if needs_models(config) else "LiPT", {}),
-    }
-    without = left_out(config)
-    return {
-        name: Variant(name=name, label=label, changes=changes, names_algorithm="select" not in changes)
-        for name, (label, changes) in rows.items()
-        if name not in without
     }
 
 
@@ -192,4 +197,20 @@ def left_out(config: Config) -> dict[str, str]:
             found[name] = "the configuration merges no jigsaws, so the row would be the same as that of lipt"
         elif config.merge.method == method:
             found[name] = f"merge.method is {method} already, so the row would be the same as that of lipt"
+        elif method == "best_single" and config.score.model == "jigsaws" and config.train.start == "fresh":
+            found[name] = "all jigsaws score, so the row would be the same as that of lipt"
+    return found | _equal(config)
+
+
+def _equal(config: Config) -> dict[str, str]:
+    """Why variants with a choice of their own would repeat another one: their settings are equal."""
+    rows, kept, found = _rows(config), {"lipt": config}, dict[str, str]()
+    for name in ("lipt-grand", "classic-grand", "swarm-dual"):
+        try:
+            changed = override(config, rows[name][1])
+        except UsageError:  # the check of the variants reports it
+            continue
+        if other := next((other for other, each in kept.items() if each == changed), None):
+            found[name] = f"its settings are those of {other}"
+        kept[name] = changed
     return found

@@ -37,14 +37,15 @@ class Row(_Model):
     """The name in tables."""
     role: Role
     """What the verdict does with the row: it judges the selected one. `random` is a random fixed subset, `longer` one
-    that is trained longer, for `choice_flops`, `continued` one that starts from the model that scored."""
+    that is trained longer, for `choice_flops`, `continued` one that starts from `scorer`."""
     scorer: str = ""
-    """The model that scored, if the training could start from it or does; else empty."""
+    """The model from which the training could start, or does; empty if there is none. It is the one that scored, or
+    theta_p where the jigsaws score."""
     continued: bool = False
     """Whether the training starts from that model, and not from random weights."""
     scorer_accuracy: Share | None = None
-    """Share of the validation images for which the model that scored is right, the first one if there are several: mean
-    over seeds."""
+    """Share of the validation images for which this model, or the proxy that scored, is right; the first one if there
+    are several: mean over seeds."""
     num_validation_images: Count = 0
     """Images of the validation split; 0 if unknown."""
     algorithm: str = ""

@@ -32,7 +32,7 @@ FIXED = "fixed-random"
 #: The random subset that is trained longer, for the FLOPs of all that the choice, the start or the first losses took;
 #: `flow/compare.py` counts its steps.
 LONGER = "random-longer"
-#: The random subset whose training starts from the model that scored.
+#: The random subset whose training starts from the model that scored; from theta_p where the jigsaws score.
 CONTINUED = "random-continued"
 
 
@@ -93,7 +93,7 @@ def against_its_price(row: Row, others: Sequence[Row]) -> Iterator[str]:
 
 def better_at_its_price(row: Row, others: Sequence[Row]) -> list[str]:
     """The random subsets of the same price that beat the choice, in words."""
-    words = "one that gets its FLOPs as more steps", "one that starts from the model that scored"
+    words = "one that gets its FLOPs as more steps", f"one that starts from {_start(row)}"
     return [
         text
         for text, rivals in zip(words, _same_price(row, others), strict=True)
@@ -116,8 +116,8 @@ def _same_price(row: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def against_its_scorer(row: Row) -> Iterator[str]:
-    """Whether the model that scored is better than the network that was trained on its choice, and could have been its
-    start; or at least as good, if it was the start. Nothing if it is at chance.
+    """Whether the model from which the training could start, usually the one that scored, is better than the network
+    that was trained on the choice; or at least as good, if it was the start. Nothing if it is at chance.
 
     The two were measured on other images. Where their errors reach further than their distance, no claim is made.
     """
@@ -138,13 +138,19 @@ def against_its_scorer(row: Row) -> Iterator[str]:
             error = math.hypot(error, sampling_error(accuracy, row.num_validation_images))
         apart = accuracy - reached > error
         yield (
-            f"The model that scored, {row.scorer}, is {'more often right:' if apart else 'right'} {on_validation}, "
+            f"The model from which the training could start, {row.scorer}, is "
+            f"{'more often right:' if apart else 'right'} {on_validation}, "
             f"{on_test}{'' if apart else ': too few images to tell which is better'}. "
             "`train.start: continue` goes on from it."
         )
 
 
-_HELP = {LONGER: "from more steps", CONTINUED: "from a start with the weights of the model that scored"}
+_HELP = {LONGER: "from more steps", CONTINUED: "from a start with trained weights"}
+
+
+def _start(row: Row) -> str:
+    """The model from which the training could start, or does."""
+    return row.scorer or "the model that scored"
 
 
 def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]:
@@ -153,7 +159,7 @@ def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]
         "this start is worth more than the choice (`train.start: continue`)",
     )
     for continued in continued_rows:
-        yield _distance("Trained on from the model that scored", row, continued, *worth)
+        yield _distance(f"Trained on from {_start(row)}", row, continued, *worth)
 
 
 def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
