@@ -96,7 +96,7 @@ def test_the_address_of_a_selection_depends_on_what_auto_takes_only(tmp_path: Pa
 
 
 def test_in_a_race_auto_takes_dual_because_the_race_finds_out(tmp_path: Path) -> None:
-    race = {"contestants": [{"algorithm": "ccs", "options": {"score": "el2n"}}]}
+    race = {"contestants": [{"algorithm": "ccs", "options": {"score": "el2n"}}, {"algorithm": "auto"}]}
     ctx = config_with(tmp_path, {"steps": 500}, {"race": race})
     assert [each.select.algorithm for each in contestants(ctx.config)] == ["stratified", "dual", "ccs"]
     for each in contestants(ctx.config):

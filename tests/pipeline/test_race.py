@@ -372,6 +372,9 @@ def test_a_race_of_one_is_refused(tmp_path: Path, algorithm: str) -> None:
             check()
         assert "select.race.contestants" in caught.value.remedy
     assert not list(tmp_path.iterdir())
+    alone["select"]["race"] = {"contestants": [{"algorithm": "auto"}]}  # the same one again
+    with pytest.raises(UsageError, match="would race alone"):
+        check_run(tiny_context(tmp_path, alone))
     alone["select"]["race"] = {"contestants": [{"algorithm": "herding"}]}
     check_run(tiny_context(tmp_path, alone))
 

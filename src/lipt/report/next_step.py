@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Self
 
 from lipt.report.document import NETWORK_CODE, Document, Row
-from lipt.report.rivals import LONGER, judges_of_price
+from lipt.report.rivals import FIXED, LONGER, judges_of_price
 from lipt.report.side_by_side import settings_of
 from lipt.report.significance import Difference
 from lipt.report.words import join
@@ -16,8 +16,9 @@ from lipt.report.words import join
 ENOUGH_SEEDS = 5
 #: In place of the configuration's path, where it is not known.
 PLACEHOLDER = "CONFIG"
-#: The choice with which a random subset is compared: it needs one model, and is the default for small shares.
-_A_CHOICE = "ccs"
+#: The choice with which a random subset is compared. It needs one model, and no shards, for which the images of a random
+#: subset may be too few. A configuration with all settings has the numbers of another `score.model`.
+_A_CHOICE = {"select.algorithm": "ccs", "score.model": "trajectory", "score.runs": "1", "score.epochs": "10"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class NextStep:
         """Five seeds, or twice as many if there are five."""
         known = delta.num_seeds
         wanted = max(len(row.seeds), ENOUGH_SEEDS if known < ENOUGH_SEEDS else 2 * known)
-        variants = ("lipt", random.name, *judges_of_price(row))
+        beside = random.algorithm if random.name == FIXED else random.name  # no variant is called so
+        variants = ("lipt", beside, *judges_of_price(row))
         return cls(seeds=_with_more(row.seeds, wanted), variants=variants, runs=dict.fromkeys(row.runs, variants))
 
     @classmethod
@@ -79,7 +81,7 @@ class NextStep:
         return cls(
             seeds=_with_more(row.seeds, max(len(row.seeds), ENOUGH_SEEDS)),
             variants=variants,
-            settings={"select.algorithm": _A_CHOICE},
+            settings=_A_CHOICE,
             runs=dict.fromkeys(row.runs, variants),
         )
 

@@ -171,14 +171,24 @@ def contestants(config: Config) -> list[Config]:
     race = config.select.race
     if race is None:
         return [config]
-    own = Contestant(algorithm=algorithm_of(config), options=selecting(config).options)
-    taking_part = [Contestant(algorithm="stratified"), own, *race.contestants]
+    named = [_resolved(config, each) if each.algorithm == AUTO else each for each in race.contestants]
+    taking_part = [Contestant(algorithm="stratified"), _resolved(config, config.select), *named]
     in_full = [_with_defaults(each) for each in taking_part]
     return [
         config.model_copy(update={"select": config.select.model_copy(update={**dict(each), "race": None})})
         for number, each in enumerate(taking_part)
         if in_full[number] not in in_full[:number]
     ]
+
+
+def _resolved(config: Config, each: Contestant | Select) -> Contestant:
+    """A selection that races, with the algorithm that `auto` chooses here in its place.
+
+    It is resolved while the configuration still has its race: without one, `selecting` has other rules.
+    """
+    chosen = {"algorithm": each.algorithm, "options": each.options}
+    own = config.model_copy(update={"select": config.select.model_copy(update=chosen)})
+    return Contestant(algorithm=algorithm_of(own), options=selecting(own).options)
 
 
 def _with_defaults(contestant: Contestant) -> Contestant:

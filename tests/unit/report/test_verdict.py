@@ -8,6 +8,7 @@ from report_samples import comparison, document, row
 from lipt.report.comparison import comparison_groups
 from lipt.report.document import Link
 from lipt.report.next_step import Origin
+from lipt.report.rivals import FIXED
 from lipt.report.significance import group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 
@@ -262,6 +263,10 @@ def test_the_advised_comparison_has_the_row_beside_the_run_and_the_price_of_the_
     free = judge([ours.model_copy(update={"flops": 1e12, "choice_flops": 0}), random]).next_step
     assert free is not None
     assert free.variants == ("lipt", "stratified")
+    fixed = random.model_copy(update={"name": FIXED, "algorithm": "random"})  # of a run of RS2, side by side
+    beside = judge([ours, fixed]).next_step
+    assert beside is not None
+    assert beside.variants[:2] == ("lipt", "random")
 
 
 def test_the_command_keeps_the_options_of_the_run_and_has_its_seed_among_others() -> None:
@@ -346,6 +351,9 @@ def test_a_random_subset_is_followed_by_a_comparison_with_a_chosen_one(continued
         "lipt compare photos.yaml \\",
         "  --set train.epochs=9 \\",
         "  --set select.algorithm=ccs \\",
+        "  --set score.model=trajectory \\",
+        "  --set score.runs=1 \\",
+        "  --set score.epochs=10 \\",
         "  --set 'compare.seeds=[0,1,2,3,4]' \\",
         "  --set 'compare.variants=[lipt,stratified,random-longer]'",
     ]
