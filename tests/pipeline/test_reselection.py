@@ -53,9 +53,9 @@ def test_a_race_compares_the_subsets_that_were_selected(tmp_path: Path) -> None:
         dataset = ingest(ctx).make()
         own = replace(ctx, config=contestants(ctx.config)[1])
         training = race(ctx, dataset, select(own, dataset, ()).make(), index=1).make()
-        found.append(training.summary)
-    assert found[0] == found[1]
-    assert found[0]["steps"] == 15
+        found.append(training)
+    assert found[0].ref == found[1].ref
+    assert found[0].summary["steps"] == 15
 
 
 def test_each_epoch_trains_on_what_a_selection_from_all_candidates_gives(

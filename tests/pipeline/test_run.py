@@ -243,6 +243,16 @@ def test_all_of_the_data_has_nothing_beside_it(tmp_path: Path) -> None:
     assert baseline_of(tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 1.0}}).config) is None
 
 
+def test_a_report_without_names_leaves_none_of_an_earlier_one(tmp_path: Path) -> None:
+    """All images are kept, so none are listed."""
+    ctx = tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 1.0}, "train": {"epochs": 1}})
+    names = tmp_path / report_folder(ctx.config) / "chosen.txt"
+    names.parent.mkdir(parents=True)
+    names.write_text("of another subset")
+    run_with_baseline(ctx)
+    assert sorted(each.name for each in names.parent.iterdir()) == ["config.yaml", "report.html", "report.json"]
+
+
 def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document]) -> None:
     """The same artifact from `lipt stage` as from `lipt run`."""
     folder, _ = finished

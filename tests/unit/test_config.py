@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from lipt.config import Config, load_config, override, parse_config, read_yaml
+from lipt.config import Config, Merge, load_config, override, parse_config, read_yaml
 from lipt.errors import UsageError
 from lipt.runtime.budgets import steps_of
 
@@ -382,3 +385,10 @@ def test_a_trajectory_is_of_ten_epochs_of_one_model_unless_more_are_asked_for() 
     classic = override(config, {"score": {"model": "classic"}}).score
     assert (classic.runs, classic.epochs) == (10, 1)  # the paper's
     assert override(config, {"score": {"runs": 3}}).score.runs == 3
+
+
+def test_a_quorum_is_rounded_up_and_no_further() -> None:
+    for count, percent in product((1, 3, 10, 25, 50, 100), range(1, 101)):
+        needed = Merge(quorum=percent / 100).needed(count)
+        assert needed == math.ceil(Fraction(percent * count, 100)), (count, percent)
+    assert Merge(quorum=1e-12).needed(3) == 1

@@ -5,6 +5,7 @@ Defaults are the `robust` profile; `loading` applies the paper's profile. There 
 candidates that one epoch trains on.
 """
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
@@ -161,6 +162,10 @@ class Merge(Section):
     quorum: float = Field(0.5, gt=0, le=1)
     """The merge runs if at least this share of the jigsaws arrived. The same share of the models of `score.runs` must
     arrive; with `score.disjoint`, all of them."""
+
+    def needed(self, count: int) -> int:
+        """How many of `count` jigsaws or models must arrive."""
+        return math.ceil(round(self.quorum * count, 9)) or 1  # rounded: .28 * 25 is 7.000000000000001
 
 
 class Proxy(Section):

@@ -8,7 +8,6 @@ A bracket is a box of the pipeline and one function here. A pod calls one of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,7 +91,7 @@ def _models_needed(config: Config) -> int:
     runs = config.score.runs if config.score.has_own_models else 1
     if config.score.disjoint:
         return runs
-    return max(math.ceil(config.merge.quorum * runs), min(scoring_needs(config).models, runs))
+    return max(config.merge.needed(runs), min(scoring_needs(config).models, runs))
 
 
 def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[int, RunError]) -> None:

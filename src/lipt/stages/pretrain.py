@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +81,7 @@ def _effective(settings: Pretrain) -> Pretrain:
 
 def quorum_of(config: Config) -> int:
     """Number of jigsaws that must arrive."""
-    return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
+    return config.merge.needed(config.dispatch.jigsaws)
 
 
 def prune_model(ctx: Context, model: torch.nn.Module, images: ImageSet, seed: int) -> float:

@@ -64,7 +64,9 @@ def race(
         found = {key: trained[key] for key in ("steps", "images", DIVERGED) if key in trained}
         return found if DIVERGED in found else {"accuracy": _accuracy(ctx, attempt, dataset)} | found
 
-    chosen, label = train_settings(ctx, subset, share=share), f"race {name}, {100 * share:g} %"
+    once = ctx.config.train.model_copy(update={"reselect_every": 0})  # as in `length`, so it is in no address
+    never_again = replace(ctx, config=ctx.config.model_copy(update={"train": once}))
+    chosen, label = train_settings(never_again, subset, share=share), f"race {name}, {100 * share:g} %"
     return Stage(ctx=ctx, name="race", settings=chosen, inputs=present(inputs), body=body, label=label)
 
 

@@ -57,6 +57,8 @@ def write_report(
     files = {CONFIG: provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
         files[CHOSEN] = names
+    else:  # an earlier report in this folder may have some
+        ctx.workspace.store.delete(f"{folder}/{CHOSEN}")
     document = doc.Document(
         title=ctx.config.name,
         run_id=run_id(ctx.config, comparison=comparison),
