@@ -189,6 +189,12 @@ def test_what_is_right_passes(tmp_path: Path) -> None:
         {"select": {"algorithm": "random", "fraction": 1}, "train": {"epoch_fraction": 0.01}},
         {"model": {"name": "torchvision.resnet18", "width": None}},
         {"data": {"crop_padding": 7}},
+        {"select": {"algorithm": "random"}, "initialise": {"raptr": {}, "batch_size": 1000}},  # trains no model for it
+        {
+            "select": {"algorithm": "random"},
+            "score": {"model": "trajectory", "runs": 5, "disjoint": True},
+            "initialise": {"batch_size": 400},
+        },
         {"data": {"crop_padding": 16, "image_size": 8, "crop": "resized"}},
     ):
         ctx = tiny_context(tmp_path, changes)
@@ -228,10 +234,25 @@ def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) ->
     chosen = [variant.name for variant in check_comparison(ctx)]
     assert "lipt" in chosen
     assert "theta-star" not in chosen
-    assert said.getvalue().startswith("left out: variant theta-star: ")
+    assert "left out: variant theta-star: " in said.getvalue()
     named = Context.of(override(ctx.config, {"compare": {"variants": ["lipt", "theta-star"]}}))
     with pytest.raises(UsageError, match=r"variant theta-star: .*needs a swarm"):
         check_comparison(named)
+
+
+def test_a_variant_with_batches_of_one_image_is_refused(tmp_path: Path) -> None:
+    """The run has no swarm, so the size of its batches is no mistake there."""
+    ctx = tiny_context(
+        tmp_path,
+        {
+            "score": {"model": "trajectory", "epochs": 2},
+            "select": {"algorithm": "el2n"},
+            "dispatch": {"batch_size": 1, "batches": 4, "jigsaws": 2},
+            "compare": {"variants": ["lipt", "swarm-dual"]},
+        },
+    )
+    with pytest.raises(UsageError, match=r"variant swarm-dual: dispatch.batch_size is 1: .* on a single image"):
+        check_comparison(ctx)
 
 
 def test_wrong_names_of_variants_are_told_with_all_other_mistakes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lipt.config import Config, override
+from lipt.config import Config, Merge, override
 from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
@@ -138,17 +138,24 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
     return settings | scored | ({"train": {"start": "continue"}} if way == "continued" else {})
 
 
+def _settings(config: Config, way: Way, share: float) -> dict[str, Any]:
+    """`settings_of`, and a merge for theta_p if the configuration has none."""
+    merged = way == "theta_p" and config.merge.method == "none"
+    merge = {"merge": {"method": Merge().method}} if merged else {}
+    return settings_of(way, share, proxy_width(config)) | merge
+
+
 def configured(config: Config, way: Way, share: float) -> Config:
     """The configuration with the settings of a way, without a baseline, a race and other draws."""
-    changes = settings_of(way, share, proxy_width(config))
-    plain = {section: {**values, **changes.get(section, {})} for section, values in _PLAIN.items()}
+    changes = _settings(config, way, share)
+    plain = {section: {**_PLAIN.get(section, {}), **changes.get(section, {})} for section in {**_PLAIN, **changes}}
     plain["train"]["random_baseline"] = False
     return override(config, plain)
 
 
 def _to_paste(config: Config, way: Way, share: float) -> dict[str, Any]:
     """The settings of a way, and those of the configuration that must not stay beside them."""
-    settings = settings_of(way, share, proxy_width(config))
+    settings = _settings(config, way, share)
     for section, values in _PLAIN.items():
         if section == "score" and section not in settings:  # nothing scores
             continue

@@ -16,8 +16,8 @@ from lipt.report.words import join
 ENOUGH_SEEDS = 5
 #: In place of the configuration's path, where it is not known.
 PLACEHOLDER = "CONFIG"
-#: The choice with which a random subset is compared. It needs one model, and no shards, for which the images of a random
-#: subset may be too few. A configuration with all settings has the numbers of another `score.model`.
+#: The choice with which a random subset is compared. It needs one model and no shards, for which a small data set may
+#: have too few images. The numbers are named because a configuration with all settings has those of `merged`.
 _A_CHOICE = {"select.algorithm": "ccs", "score.model": "trajectory", "score.runs": "1", "score.epochs": "10"}
 
 

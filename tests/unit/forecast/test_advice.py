@@ -15,8 +15,9 @@ import yaml
 from click.testing import CliRunner
 
 from lipt.cli import cli
-from lipt.config import load_config, override
+from lipt.config import load_config, override, parse_config
 from lipt.errors import UsageError
+from lipt.flow.dag import has_swarm
 from lipt.forecast.ways import GAINS, LABELS, RS2_GAINS, SHARES, _to_paste, configured, settings_of
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
@@ -231,6 +232,13 @@ def test_the_settings_to_paste_give_what_they_cost(example: str) -> None:
         assert pasted.train.model_copy(update={"random_baseline": False}) == costed.train
         if "score" in settings:
             assert pasted.score == costed.score
+
+
+def test_scores_of_theta_p_have_a_swarm_even_if_the_configuration_has_none() -> None:
+    config = parse_config(TINY | {"merge": {"method": "none"}})
+    assert has_swarm(configured(config, "theta_p", 0.1))
+    assert has_swarm(override(config, _to_paste(config, "theta_p", 0.1)))
+    assert "merge" not in _to_paste(parse_config(TINY), "theta_p", 0.1)
 
 
 def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:

@@ -7,6 +7,7 @@ from torch import nn
 
 from lipt.config import Config
 from lipt.errors import UsageError
+from lipt.flow.dag import trains_models
 from lipt.runtime.budgets import kept_images, steps_of
 from lipt.runtime.network import raptr_schedule
 from lipt.training.raptr import skippable_blocks
@@ -30,6 +31,8 @@ def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
     parts = config.score.runs if config.score.disjoint else 1
     theta_steps = theta_epochs * math.ceil(candidates // parts / config.initialise.batch_size)
+    if not trains_models(config):
+        theta_steps = 0
     train_steps = steps_of(config.train, candidates, kept_images(config, candidates))
     shortest = "the training"
     if race := config.select.race:

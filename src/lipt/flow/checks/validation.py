@@ -18,7 +18,7 @@ from lipt.flow.checks.model import check_model, lonely_images
 from lipt.flow.checks.raptr import schedule_problems
 from lipt.flow.checks.selection import check_race, check_share, try_selections
 from lipt.flow.checks.sharing import sharing_problems
-from lipt.flow.dag import has_swarm
+from lipt.flow.dag import has_swarm, trains_models
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
@@ -158,7 +158,7 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
             "raise data.validation_fraction",
         )
     scoring, batch_size = config.score, config.initialise.batch_size
-    if scoring.disjoint and candidates < scoring.runs * batch_size:
+    if trains_models(config) and scoring.disjoint and candidates < scoring.runs * batch_size:
         yield UsageError(
             f"score.disjoint: {scoring.runs} models with a batch of {batch_size} candidates each need "
             f"{scoring.runs * batch_size:,} candidates, the data set has {candidates:,}{facts.without(config.data)}",
@@ -258,7 +258,11 @@ def _pods(ctx: Context) -> int:
 def _variant_problems(ctx: Context, name: str, changes: dict[str, Any], facts: Facts) -> list[LiptError]:
     """The problems of a variant; each message starts with `name`."""
     try:
-        found = problems(override(ctx.config, changes), facts, pods=_pods(ctx))
+        changed = override(ctx.config, changes)
+        found = problems(changed, facts, pods=_pods(ctx))
+        # The network is that of the run, which is checked. Only its batches can be others.
+        if any(lonely_images(changed, facts)) and (error := _error_of(lambda: check_model(changed, facts))):
+            found.append(error)
     except UsageError as error:
         found = [error]
     return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]
