@@ -77,6 +77,8 @@ class Crops:
             box = random_box(*image.size, rng) if rng else centre_box(*image.size)
             by = _reduction(box, self.side) if is_plain_jpeg else 1
             pixels_HW3 = _decode_jpeg(data, *image.size, box, by) if is_plain_jpeg else np.array(image)
+            if pixels_HW3 is None:  # Pillow reads what it let into the chunk store
+                by, pixels_HW3 = 1, np.array(to_rgb(image))
         width, height = round(box.width / by), round(box.height / by)
         left = min(round(box.left / by), pixels_HW3.shape[1] - width)
         top = min(round(box.top / by), pixels_HW3.shape[0] - height)
@@ -91,18 +93,24 @@ def _reduction(box: Box, side: int) -> int:
     return next((by for by in (8, 4, 2) if min(box.width, box.height) >= by * side), 1)
 
 
-def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels:
-    """The same pixels as Pillow, in 3/4 of its time and in parallel threads; rows below the box may be missing."""
+def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels | None:
+    """The same pixels as Pillow, in 3/4 of its time and in parallel threads; rows below the box may be missing.
+
+    None: simplejpeg refuses the file, for example for a warning about its header.
+    """
     rows = min(height, box.top + box.height + _MARGIN)
-    shown = _first_rows(data, rows)
-    pixels_HW3: Pixels = simplejpeg.decode_jpeg(
-        shown,
-        "RGB",
-        # The smallest of libjpeg's scales is used, eighths, that gives both: too few rows would allow another one.
-        min_width=math.ceil(width / by),
-        min_height=math.ceil((height if shown is data else rows) / by),
-        strict=False,  # as for Pillow, superfluous bytes are no error
-    )
+    try:
+        shown = _first_rows(data, rows)
+        pixels_HW3: Pixels = simplejpeg.decode_jpeg(
+            shown,
+            "RGB",
+            # The smallest of libjpeg's scales is used, eighths, that gives both: too few rows would allow another one.
+            min_width=math.ceil(width / by),
+            min_height=math.ceil((height if shown is data else rows) / by),
+            strict=False,  # as for Pillow, superfluous bytes are no error
+        )
+    except (ValueError, LookupError):
+        return None
     return pixels_HW3
 
 
@@ -110,6 +118,8 @@ def _first_rows(data: bytes, rows: int) -> bytes:
     """A baseline JPEG whose header announces fewer rows, so that decoding ends there; other JPEGs unchanged."""
     at = 2
     while data[at + 1] not in _FRAMES:
+        if data[at] != 0xFF:  # stray bytes: Pillow skips them
+            return data
         is_filled = data[at + 1] == 0xFF  # any number of such bytes may come before a marker
         at += 1 if is_filled else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return data[: at + 5] + rows.to_bytes(2, "big") + data[at + 7 :] if data[at + 1] == _BASELINE else data

@@ -66,7 +66,7 @@ def _decode_jpeg(data: bytes) -> Pixels | None:
             return None
         pixels_HW3: Pixels = simplejpeg.decode_jpeg(data, "RGB")
         return pixels_HW3
-    except ValueError:
+    except (ValueError, KeyError):  # KeyError: a subsampling that simplejpeg has no name for
         return None
 
 
@@ -80,6 +80,8 @@ def open_stored(data: bytes, name: str) -> Iterator[Image.Image]:
     try:
         with _open(data, _STORED) as image:
             yield image
+    except MemoryError:
+        raise  # says nothing about the image
     except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
         remedy = "remove or replace the image in the source, then ingest again"
         raise RunError(f"{name} is not a readable image: {error}", remedy) from error
@@ -105,6 +107,8 @@ def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
             if is_plain(image, data):
                 return data, _EXTENSIONS[str(image.format)]
         return encode_png(pixels), "png"
+    except MemoryError:
+        raise
     except Exception as error:  # as above
         remedy = "remove or replace the file, then ingest again"
         raise RunError(f"{name} is not a readable image: {error}", remedy) from error

@@ -31,16 +31,6 @@ _TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchPart:
-    """The images of a batch that one process trains on."""
-
-    rows_P: Tensor
-    """int64 (P,), positions of these images in the batch."""
-    size: int
-    """B, images in the whole batch."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Ranks:
     """The rank of this process and the number of processes that train together; by default one.
 
@@ -50,14 +40,14 @@ class Ranks:
     rank: int = 0
     count: int = 1
 
-    def part(self, rows_B: Tensor) -> BatchPart:
-        """The part of a batch for this process. Part sizes differ by at most one; parts of a small batch may be empty.
+    def part(self, rows_B: Tensor) -> Tensor:
+        """Positions in a batch, int64 (P,), of the images for this process. Parts differ by at most one image.
 
         Neighbours in the data set stay together, so that each process reads contiguous runs of a streamed set.
         """
         if self.count == 1:
-            return BatchPart(rows_P=torch.arange(len(rows_B)), size=len(rows_B))
-        return BatchPart(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
+            return torch.arange(len(rows_B))
+        return rows_B.argsort(stable=True).tensor_split(self.count)[self.rank]
 
     def replicate(self, model: nn.Module) -> nn.Module:
         """The network to train: its backward pass leaves the averaged gradients in the parameters of `model`.
@@ -208,6 +198,7 @@ class _Normalise(torch.autograd.Function):
         eps: float,
     ) -> Tensor:
         ctx.save_for_backward(x, weight, mean_C, (var_C + eps).rsqrt(), count)
+        ctx.has_bias = bias is not None
         return F.batch_norm(x, mean_C, var_C, weight, bias, training=False, eps=eps)
 
     @staticmethod
@@ -226,7 +217,7 @@ class _Normalise(torch.autograd.Function):
         dx = x_hat.mul_(-mean_dy_x_hat.view(per_channel)).add_(dy).sub_(mean_dy.view(per_channel))
         dx = dx.mul_(scale.view(per_channel))
         # Weight and bias get this process's share: DistributedDataParallel averages it, like every gradient.
-        affine = (None, None) if weight is None else (own[1], own[0])
+        affine = None if weight is None else own[1], own[0] if ctx.has_bias else None
         return dx.to(x.dtype), *affine, None, None, None, None
 
 

@@ -152,8 +152,8 @@ class Trainer:
         """This process's part of each batch from step `first` of the epoch on."""
         batches = drawn.rows_K.split(drawn.sizes)[first:]
         parts = [self.ranks.part(rows_B) for rows_B in batches]
-        own_P = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(batches, parts, strict=True)])
-        sizes = [len(part.rows_P) for part in parts]
+        own_P = torch.cat([rows_B[part_P] for rows_B, part_P in zip(batches, parts, strict=True)])
+        sizes = [len(part_P) for part_P in parts]
         # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
         labels = images.labels_N[own_P].to(self.device).split(sizes)
         weights: Sequence[Tensor | None] = [None] * len(sizes)

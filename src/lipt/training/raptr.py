@@ -134,10 +134,12 @@ def skippable_blocks(model: nn.Module) -> list[str]:
     """Names of the blocks that can be skipped, in the order of the network.
 
     Raises:
-        UsageError: a block names a module that it does not have.
+        UsageError: a block names a module that it does not have, or lies in another one: it would be skipped twice.
     """
     blocks = {name: block for name, block in model.named_modules() if branch_ends(block)}
     for name, block in blocks.items():
+        if outer := next((other for other in blocks if name.startswith(f"{other}.")), None):
+            raise UsageError(f"raptr: block {name} lies in block {outer}", "remove the branch_ends of one of them")
         modules = dict(block.named_modules())
         if absent := [end for end in branch_ends(block) if end not in modules]:
             kind = type(block).__name__

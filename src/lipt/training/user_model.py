@@ -67,8 +67,8 @@ def code_digest(path: str) -> str | None:
             found = importlib.util.find_spec(path.partition(":")[0])
         except Exception:  # its package cannot be imported: `build_user_model` says why
             return None
-    if found is None or not found.has_location or found.origin is None:
-        return None
+    if found is None or not found.has_location or found.origin is None or not Path(found.origin).is_file():
+        return None  # no file of its own: it is built in, or lies in a zip
     return _digest(Path(found.origin).read_bytes())
 
 

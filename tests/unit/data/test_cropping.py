@@ -184,6 +184,27 @@ def filled() -> bytes:
     return data[:2] + b"\xff\xff\xff" + data[2:]
 
 
+def unknown_version() -> bytes:
+    """A JPEG with a version of JFIF that libjpeg warns about."""
+    data = bytearray(saved(photograph(240, 160)))
+    data[11] = 2
+    return bytes(data)
+
+
+def stray() -> bytes:
+    """A JPEG with bytes between two segments of its header, which Pillow skips; one looks like a marker."""
+    data = saved(photograph(240, 160))
+    end = 4 + int.from_bytes(data[4:6], "big")
+    return data[:end] + b"\x00\xc0\x00\x11" + data[end:]
+
+
+def subsampled(factors: int) -> bytes:
+    """A JPEG that says it has other sampling factors, such as 1x4 (4:4:1), for which simplejpeg has no name."""
+    data = bytearray(saved(photograph(240, 160), subsampling=2))
+    data[data.find(b"\xff\xc0") + 11] = factors
+    return bytes(data)
+
+
 def turned(orientation: int) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -200,6 +221,9 @@ UNUSUAL = {
     "transparent": saved(photograph(240, 160).convert("RGBA").rotate(30), "PNG"),
     "progressive": saved(photograph(240, 160), progressive=True),
     "filled": filled(),
+    "unknown version": unknown_version(),
+    "stray bytes": stray(),
+    "4:4:1": subsampled(0x14),
 }
 
 

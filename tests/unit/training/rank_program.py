@@ -31,7 +31,15 @@ from tests.unit.training.helpers import Smooth, blocks
 CPU = torch.device("cpu")
 Tensors = dict[str, Tensor]
 
+
 #: name -> (layer, input per process)
+def without_bias() -> nn.Module:
+    """As `nn.BatchNorm2d(4, bias=False)` of newer versions of PyTorch."""
+    layer = nn.BatchNorm2d(4)
+    layer.register_parameter("bias", None)
+    return layer
+
+
 NORMS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, ...]]]] = {
     "even": (lambda: nn.BatchNorm2d(4), [(4, 4, 3, 3), (4, 4, 3, 3)]),
     "uneven": (lambda: nn.BatchNorm2d(4), [(5, 4, 3, 3), (2, 4, 3, 3)]),
@@ -39,6 +47,7 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, ...]]]] = {
     "empty": (lambda: nn.BatchNorm2d(4), [(3, 4, 3, 3), (0, 4, 3, 3)]),
     "cumulative": (lambda: nn.BatchNorm2d(4, momentum=None), [(3, 4, 3, 3), (2, 4, 3, 3)]),
     "no-statistics": (lambda: nn.BatchNorm2d(4, track_running_stats=False), [(3, 4, 3, 3), (2, 4, 3, 3)]),
+    "without-bias": (without_bias, [(4, 4, 3, 3), (4, 4, 3, 3)]),
     "vectors": (lambda: nn.BatchNorm1d(4), [(3, 4), (4, 4)]),
 }
 

@@ -85,11 +85,11 @@ def test_sums(found: dict[int, list[Tensors]]) -> None:
 def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
     rows = torch.randperm(1000, generator=torch.Generator().manual_seed(0))[:50]
     parts = [Ranks(rank=rank, count=8).part(rows) for rank in range(8)]
-    assert sorted(torch.cat([part.rows_P for part in parts]).tolist()) == list(range(50))
-    assert {len(part.rows_P) for part in parts} == {6, 7}
-    own = [rows[part.rows_P] for part in parts]
+    assert sorted(torch.cat(parts).tolist()) == list(range(50))
+    assert {len(part) for part in parts} == {6, 7}
+    own = [rows[part] for part in parts]
     assert all(before.max() < after.min() for before, after in pairwise(own))
-    assert Ranks().part(rows).rows_P.tolist() == list(range(50))
+    assert Ranks().part(rows).tolist() == list(range(50))
 
 
 def test_layers_that_draw_give_each_process_other_draws(found: dict[int, list[Tensors]]) -> None:

@@ -241,6 +241,10 @@ def test_the_branch_of_a_users_block_must_exist() -> None:
     block.branch_ends = ("conv", "nrom")
     with pytest.raises(UsageError, match=r"features\.6 has no module 'nrom'\n  -> correct the branch_ends of Residual"):
         skippable_blocks(model)
+    block.branch_ends = ("conv",)
+    block.conv.branch_ends = ("0",)  # type: ignore[assignment]
+    with pytest.raises(UsageError, match=r"block features\.6\.conv lies in block features\.6\n"):
+        skippable_blocks(model)
 
 
 class Frozen(nn.Sequential):

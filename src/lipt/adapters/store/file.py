@@ -121,6 +121,8 @@ def _files_below(top: Path) -> Iterator[Path]:
     A link to a folder that it lies in is left out: below it everything would come again, without an end.
     """
     for current, folders, names in os.walk(top, onerror=_unless_absent, followlinks=True):
+        if "lost+found" in folders:  # every ext4 volume has one, which only root may read
+            folders.remove("lost+found")
         for folder in [each for each in folders if os.path.islink(os.path.join(current, each))]:
             if Path(current).resolve().is_relative_to(os.path.realpath(os.path.join(current, folder))):
                 folders.remove(folder)

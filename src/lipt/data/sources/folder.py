@@ -21,7 +21,7 @@ from lipt.data.sources.base import (
     unreadable,
 )
 from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, visible_folders
-from lipt.errors import RunError, UsageError
+from lipt.errors import RunError, UsageError, printable
 
 
 class FolderSource(Source, format="imagefolder"):
@@ -40,7 +40,7 @@ class FolderSource(Source, format="imagefolder"):
         folder = Path(spec)
         if not is_folder(folder):
             raise UsageError(f"{folder} is not a folder", "name a folder with one sub-folder of images per class")
-        self.name = folder.resolve().name
+        self.name = printable(folder.resolve().name)
         self._folder = folder
         self.left_out = Counter[str]()
         roots = find_splits(folder, self.left_out)
@@ -60,7 +60,7 @@ class FolderSource(Source, format="imagefolder"):
         for split, root in roots.items():
             found = [(label, *file) for label, name in enumerate(self.classes) for file in files.of(root / name)]
             self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
-            self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
+            self._files[split] = [(path, size, time) for _, path, size, time in found]
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"

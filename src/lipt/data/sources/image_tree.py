@@ -5,6 +5,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
@@ -112,8 +113,8 @@ class ClassFiles:
                 elif is_hidden(name):
                     self._pass_over(os.path.join(place, name), file_kind="")
 
-    def of(self, folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-        """Relative path and `os.stat` of each image file in the class folder `folder`.
+    def of(self, folder: Path) -> Iterator[tuple[str, int, int]]:
+        """Relative path, bytes and time of modification (ns) of each image file in the class folder `folder`.
 
         Raises:
             RunError: a link is broken, a name is not UTF-8, or a folder belongs to two classes or splits.
@@ -136,13 +137,14 @@ class ClassFiles:
                 else:
                     relative = os.path.normpath(os.path.join(inside, name))
                     check_name(relative, str(self._top))
-                    yield relative, found
+                    yield relative, found.st_size, found.st_mtime_ns
             pending.extend(reversed(folders))
 
     def _pass_over(self, hidden: str, *, file_kind: str) -> None:
         if os.path.isdir(hidden):
-            if count := sum(1 for _ in images_below(Path(hidden))):
-                self._left_out["images in hidden folders"] += count
+            with suppress(PermissionError):  # only root may look into lost+found, which every ext4 volume has
+                if count := sum(1 for _ in images_below(Path(hidden))):
+                    self._left_out["images in hidden folders"] += count
         elif file_kind:
             self._left_out[file_kind] += 1
 

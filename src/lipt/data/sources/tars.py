@@ -22,7 +22,7 @@ from lipt.data.sources.base import (
     split_word,
 )
 from lipt.data.sources.tarscan import TarSample, scan
-from lipt.errors import RunError, UsageError
+from lipt.errors import RunError, UsageError, printable
 
 #: Begins a `data.source` that is a tar, or a glob of tars.
 TAR_PREFIX = "wds:"
@@ -55,7 +55,7 @@ class TarSource(Source, format="webdataset"):
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
         top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
-        self.name = Path(top).resolve().name
+        self.name = printable(Path(top).resolve().name)
         self.left_out = Counter[str]()
         self._entries = {
             split: [entry for tar in chosen for entry in _scan(tar, self.left_out)]
@@ -98,7 +98,7 @@ class TarSource(Source, format="webdataset"):
 
     def fingerprint(self) -> str:
         entries = [entry for split in self.splits for entry in self._entries[split]]
-        files = {entry.tar: os.stat(entry.tar) for entry in entries}
+        files = {tar: os.stat(tar) for tar in dict.fromkeys(entry.tar for entry in entries)}
         return digest_lines(
             [
                 *self.classes,

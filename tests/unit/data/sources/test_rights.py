@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lipt.adapters.store import open_store
 from lipt.data.sources import open_source
 from lipt.errors import RunError
 from tests.unit.data.sources.files import image, tree
@@ -63,3 +64,16 @@ def test_what_must_not_be_read_is_named_and_does_not_pass_for_absent(readable: P
     at.chmod(0o755)
     assert caught.value.message.startswith(str(readable / "data"))
     assert "let user" in caught.value.remedy
+
+
+def test_lost_and_found_and_hidden_folders_need_not_be_readable(readable: Path) -> None:
+    top = readable / "photos"
+    tree(top, dict.fromkeys(["cat/1.png", "dog/1.png", "lost+found/1.png", "cat/.thumbs/1.png"], image()))
+    for closed in ("lost+found", "cat/.thumbs"):
+        (top / closed).chmod(0)
+    with someone_else():
+        assert list(open_source(str(top)).classes) == ["cat", "dog"]
+    (top / "cat/.thumbs").chmod(0o755)
+    with someone_else():  # a workspace at the top of a volume
+        assert open_store(str(top)).list() == ["cat/.thumbs/1.png", "cat/1.png", "dog/1.png"]
+    (top / "lost+found").chmod(0o755)
