@@ -252,6 +252,7 @@ def test_a_point_that_fails_stops_no_other(
     assert end.value.code == 1
     told = capsys.readouterr().err
     assert "failed: the training loss is " in told
+    assert "-> lower train.lr" in told
     assert "lipt: train.lr=1000: the training loss is " in told.splitlines()[-2]
     assert "keeps its earlier results" not in told
     text = Path("tiny.jsonl").read_text()

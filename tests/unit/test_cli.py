@@ -368,8 +368,9 @@ def test_a_configuration_that_cannot_be_read_is_our_error(tmp_path: Path, capsys
     ("arguments", "hint"),
     [
         (["data.source=photos"], "settings are written --set data.source=photos"),
-        (["--set", "select.fraction", "0.1"], "settings are written --set A.B=VALUE, in quotes if VALUE has spaces"),
-        (["--set", "compare.variants=[lipt,", "rs2]"], "settings are written --set A.B=VALUE, in quotes"),
+        (["--set", "select.fraction", "0.1"], "settings are written --set A.B=VALUE, without spaces around =, and in"),
+        (["--set", "select.fraction", "=", "0.1"], "written --set A.B=VALUE, without spaces around =, and in"),
+        (["--set", "compare.variants=[lipt,", "rs2]"], "and in quotes if VALUE has spaces"),
         (["--batch-size", "8"], "or --set train.batch_size=…"),
         (["--fraction", "0.1"], "settings are written --set select.fraction=…"),
     ],
@@ -416,6 +417,12 @@ def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     assert sick.returncode == 1
     assert sick.stdout.count("FAIL") == 2
     assert sick.stdout.count("->") == 2
+
+
+def test_a_doctor_leaves_no_folder_behind(tmp_path: Path) -> None:
+    config = parse_config(TINY | {"workspace": str(tmp_path / "not/yet/there")})
+    assert "write, read, list, delete" in doctor._workspace(config)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_doctors_of_one_workspace_do_not_disturb_each_other(

@@ -246,8 +246,9 @@ def test_the_names_that_ls_prints_are_names_of_runs(
     first, second = (line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:2] in ("a-", "b-"))
     main(["report", first])
     shown = capsys.readouterr().out
-    main(["report", f"runs/reports/{first}"])
-    assert shown == capsys.readouterr().out
+    for place in (f"runs/reports/{first}", f"runs/reports/{first}/report.json"):
+        main(["report", place])
+        assert shown == capsys.readouterr().out
     main(["open", second])
     assert opened == [(folder / f"runs/reports/{second}/report.html").as_uri()]
     main(["export", second, "--to", "named.txt"])

@@ -317,6 +317,10 @@ def test_who_set_a_value_is_said(tmp_path: Path) -> None:
         load_config(str(path), ["train.lr=-2"])
     with pytest.raises(UsageError, match=rf"^{path}, line 6, --set train.epoch_fraction=.5: train.epoch_fraction \("):
         load_config(str(path), ["train.lr=1", "train.epoch_fraction=.5"])
+    with pytest.raises(UsageError, match=r"^--set train.lr.x=3: train.lr is \{'x': 3\}"):
+        load_config(str(path), ["train.lr.x=3"])
+    with pytest.raises(UsageError, match=r"pretrain.density has 3 entries; it should have 2 at most"):
+        load_config(None, ["pretrain.density=[0.5, 0.6, 0.7]"])
 
 
 def test_a_key_that_is_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:

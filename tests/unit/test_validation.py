@@ -483,6 +483,19 @@ def test_a_training_that_would_never_select_again_is_refused(tmp_path: Path, ste
     )
 
 
+@pytest.mark.parametrize(
+    ("scorers", "remedy"),
+    [
+        ({"score": {"model": "jigsaws"}, "dispatch": {"jigsaws": 1}}, "dispatch.jigsaws: 2"),
+        ({"score": {"model": "classic", "runs": 1}}, "score.runs: 2"),
+        ({}, "score.model: jigsaws"),
+    ],
+)
+def test_who_has_too_few_models_is_told_how_to_get_more(tmp_path: Path, scorers: dict[str, Any], remedy: str) -> None:
+    (problem,) = problems(tiny_context(tmp_path, {"select": {"algorithm": "dual"}} | scorers).config, None)
+    assert problem.remedy.endswith(f", or {remedy}")
+
+
 def test_the_remedy_for_too_few_models_helps(tmp_path: Path) -> None:
     """Selecting again during the training excludes every other scorer."""
     again: dict[str, Any] = {

@@ -171,10 +171,10 @@ def _hint(error: click.ClickException, arguments: list[str]) -> str:
     if isinstance(error, click.MissingParameter) and context and context.command.name == "ingest" and is_config:
         return "the images of a configuration are ingested by: lipt stage ingest CONFIG"
     argument = re.search(r"unexpected extra arguments? \((.*)\)", str(error.message))
-    if argument and "=" in argument[1].partition(" ")[0]:
+    if argument and "=" in argument[1].partition(" ")[0].lstrip("="):
         return f"settings are written --set {argument[1]}"
     return (
-        "settings are written --set A.B=VALUE, in quotes if VALUE has spaces"
+        "settings are written --set A.B=VALUE, without spaces around =, and in quotes if VALUE has spaces"
         if argument and "--set" in arguments
         else ""
     )

@@ -91,7 +91,10 @@ def show_advice(
     named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
     print_text(f"\nAdvice: {named}.")
     if advice.option:
-        click.echo(yaml.safe_dump(advice.option.settings, sort_keys=False, default_flow_style=None), nl=False)
+        click.echo(
+            yaml.safe_dump(advice.option.settings, sort_keys=False, allow_unicode=True, default_flow_style=None),
+            nl=False,
+        )
 
 
 def _machine_of_proxy(ctx: Context, data: DataSize, machine: Machine) -> Machine:

@@ -48,7 +48,7 @@ def box() -> None:
 
 @box.command(
     short_help="Validate, ingest, train theta_*, draw the shards.",
-    epilog=_example('dispatch -p config="$(cat photos.yaml)"'),
+    epilog=_example('dispatch -p image=lipt:0.1.0 -p config="$(cat photos.yaml)"'),
 )
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:

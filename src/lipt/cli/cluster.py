@@ -67,7 +67,7 @@ def submit(
         if output == "json":
             print_json(parameters)
         else:
-            click.echo(yaml.safe_dump(parameters, sort_keys=True), nl=False)
+            click.echo(yaml.safe_dump(parameters, sort_keys=True, allow_unicode=True), nl=False)
         return
     handle = Handle(engine=engine, namespace=namespace, run=chosen.submit(config.name, parameters))
     if output == "json":

@@ -22,7 +22,7 @@ def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> No
     if output == "json":
         print_json(settings)
     else:
-        click.echo(yaml.safe_dump(settings, sort_keys=False).rstrip())
+        click.echo(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip())
 
 
 @config.command(short_help="Print the JSON schema, for editors.", epilog="Example: lipt config schema > lipt.json")

@@ -203,7 +203,7 @@ def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
     store = open_store(config.workspace)
     folder = Path(store.uri.removeprefix("file://")) if store.uri.startswith("file://") else None
-    is_new = folder is not None and not folder.exists()
+    new = [each for each in (folder, *folder.parents) if not each.exists()] if folder else []
     probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
     store.write(probe, b"probe", kind="other")
     try:
@@ -212,9 +212,9 @@ def _workspace(config: Config) -> str:
     finally:
         store.delete(probe)
     free = f", {shutil.disk_usage(folder).free / 1e9:.0f} GB free" if folder else ""
-    if folder and is_new:
-        with suppress(OSError):  # another process may have begun a run in it
-            folder.rmdir()
+    with suppress(OSError):  # another process may have begun a run in it
+        for each in new:
+            each.rmdir()
     return f"{store.uri}: write, read, list, delete{free}"
 
 

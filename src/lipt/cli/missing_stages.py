@@ -35,8 +35,8 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
     except UsageError as error:  # the data set is not ingested
         seconds, unknown = {}, error.message
     if output == "json":
-        wall_s = sum(seconds.values()) if seconds else None
-        assumptions = how_to_measure(speeds)
+        wall_s = None if unknown else sum(seconds.values())
+        assumptions = [*how_to_measure(speeds), *([unknown] if unknown else [])]
         print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s, "assumptions": assumptions})
         return
     click.echo(product(sizes))

@@ -102,6 +102,9 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
         count = first["ctx"]["actual_length"]
         there = f"has {count} entr{'y' if count == 1 else 'ies'}" if count else "is empty"
         return f"{name} {there}; it should have at least {first['ctx']['min_length']}"
+    if first["type"] == "too_long":
+        count, most = first["ctx"]["actual_length"], first["ctx"]["max_length"]
+        return f"{name} has {count} entries; it should have {most} at most"
     told = [str(entry["msg"]).replace("a valid tuple", "a valid list") for entry in entries]  # YAML has no tuples
     should = [text.removeprefix("Input ").partition(", unable")[0] for text in told]
     if not should[0].startswith("should be "):

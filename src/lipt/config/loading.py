@@ -91,11 +91,20 @@ def with_overrides(
         place = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
         settings = dict(settings_in(keys, value))
         places |= dict.fromkeys(settings, place)
+        places |= dict.fromkeys(_replaced(document, keys), place)
         lengths |= {length: place if settings[length] is not None else "" for length in LENGTHS & settings.keys()}
         document = put(document, keys, value)
     if len(both := list(dict.fromkeys(filter(None, lengths.values())))) > 1:
         raise UsageError(f"{' and '.join(both)} both set the length of the training", "keep one of them")
     return document, places
+
+
+def _replaced(document: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The settings on this path that were no mappings: the path makes them mappings."""
+    for depth, key in enumerate(keys[:-1], 1):
+        document = document.get(key) if isinstance(document, dict) else None
+        if document is not None and not isinstance(document, dict):
+            yield keys[:depth]
 
 
 def settings_in(keys: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -279,5 +279,12 @@ def _axes(grid: Any, origin: str) -> _Axes:
 
 
 def _keys(setting: Any) -> tuple[str, ...]:
-    """The path of a setting that is written as `a.b`."""
-    return tuple(str(setting).split("."))
+    """The path of a setting that is written as `a.b`.
+
+    Raises:
+        UsageError: a part of the path is empty.
+    """
+    keys = tuple(str(setting).split("."))
+    if not all(keys):
+        raise UsageError(f"grid: {setting} is no setting", "write, for example, train.steps")
+    return keys

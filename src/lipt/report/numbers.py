@@ -31,7 +31,7 @@ def format_number(value: float) -> str:
 
 def format_bytes(num_bytes: float | None) -> str:
     """44_700_000 -> "44.7 MB"; decimal prefixes, as networks and disks are sold."""
-    return DASH if num_bytes is None else _scaled(num_bytes, ("", "k", "M", "G", "T", "P"), "B")
+    return DASH if num_bytes is None else _scaled(num_bytes, ("", "k", "M", "G", "T", "P", "E"), "B")
 
 
 def format_flops(flops: float | None) -> str:
@@ -50,6 +50,7 @@ def format_seconds(seconds: float | None) -> str:
     minutes, rest_s = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest_s:02d} s"
+    minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 

@@ -136,7 +136,10 @@ def flat_settings(section: Mapping[str, Any], path: str = "") -> Iterator[tuple[
         if isinstance(value, dict) and value:
             yield from flat_settings(value, f"{path}{key}.")
         elif path or key not in ("name", "workspace"):
-            yield f"{path}{key}", yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0]
+            yield (
+                f"{path}{key}",
+                yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True).split("\n")[0],
+            )
 
 
 def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[Document]) -> str:

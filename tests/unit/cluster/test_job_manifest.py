@@ -229,3 +229,10 @@ def test_workers_take_from_the_installation_for_how_long_they_ask_a_store_again(
     (container,) = job()["spec"]["template"]["spec"]["containers"]
     taken = {entry["name"]: entry.get("valueFrom") for entry in container["env"]}
     assert taken["LIPT_S3_RETRY_S"] == {"configMapKeyRef": {"name": "lipt-s3", "key": "retry_s", "optional": True}}
+
+
+def test_a_missing_parameter_is_called_missing_and_hides_no_unknown_one() -> None:
+    with pytest.raises(UsageError, match=r"parameter image is missing\n  -> -p image=lipt:"):
+        Pods.parse({"cpu": "2"})
+    with pytest.raises(UsageError, match="no parameter 'foo'"):
+        Pods.parse({"foo": "2"})

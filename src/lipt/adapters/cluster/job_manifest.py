@@ -101,10 +101,13 @@ class Pods(BaseModel):
         try:
             return cls.model_validate(parameters)
         except ValidationError as error:
-            name = str(error.errors()[0]["loc"][0])
-        if name not in cls.model_fields:
-            raise UsageError(f"no parameter {name!r}", did_you_mean(name, cls.model_fields))
+            names = [str(each["loc"][0]) for each in error.errors()]
+        if unknown := [name for name in names if name not in cls.model_fields]:
+            raise UsageError(f"no parameter {unknown[0]!r}", did_you_mean(unknown[0], cls.model_fields))
+        name = names[0]
         (example,) = cls.model_fields[name].examples or [cls.model_fields[name].default]
+        if name not in parameters:
+            raise UsageError(f"parameter {name} is missing", f"-p {name}={example}")
         raise UsageError(f"parameter {name} is {parameters.get(name)!r}", f"write it like {json.dumps(example)}")
 
 

@@ -71,7 +71,7 @@ def _try_selection(config: Config) -> None:
                 f"but there is only {count}",
                 "set train.reselect_every: 0 and score: {model: trajectory, runs: 1, epochs: 10}"
                 if config.train.reselect_every
-                else "set score: {model: trajectory, runs: 1, epochs: 10}, or score.model: jigsaws",
+                else f"set score: {{model: trajectory, runs: 1, epochs: 10}}, or {_more(config, needs.models)}",
             )
         samples = _samples(count, epochs=min(scoring.epochs, _MOST_EPOCHS), trajectories=recorded)
         try:
@@ -79,6 +79,13 @@ def _try_selection(config: Config) -> None:
         except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
             why = f"select.options: {settings.algorithm} does not work with {settings.options}: {in_one_line(error)}"
             raise UsageError(why, "choose less extreme values") from error
+
+
+def _more(config: Config, models: int) -> str:
+    """How to get this many models that score."""
+    if config.score.model == "jigsaws":
+        return f"dispatch.jigsaws: {models}"
+    return f"score.runs: {models}" if config.score.has_own_models else "score.model: jigsaws"
 
 
 #: Beyond this number of models, no option behaves differently.

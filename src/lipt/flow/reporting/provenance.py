@@ -67,7 +67,7 @@ def provenance_section(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequenc
         digests[NETWORK_CODE] = ctx.code
     notes = list(dict.fromkeys(note for outcome in outcomes for note in _lost(outcome, len(seeds) > 1)))
     return doc.Provenance(
-        config_yaml=yaml.safe_dump(located_settings(ctx.config), sort_keys=False),
+        config_yaml=yaml.safe_dump(located_settings(ctx.config), sort_keys=False, allow_unicode=True),
         versions=_versions(),
         digests=digests,
         notes=notes,
