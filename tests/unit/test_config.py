@@ -17,6 +17,7 @@ import yaml
 from lipt.config import Config, Merge, load_config, override, parse_config, read_yaml
 from lipt.errors import UsageError
 from lipt.runtime.budgets import steps_of
+from lipt.stages.pretrain import quorum_of
 
 #: The configurations; a manifest for kubectl and a sweep lie among them.
 EXAMPLES = [
@@ -396,3 +397,11 @@ def test_a_quorum_is_rounded_up_and_no_further() -> None:
         needed = Merge(quorum=percent / 100).needed(count)
         assert needed == math.ceil(Fraction(percent * count, 100)), (count, percent)
     assert Merge(quorum=1e-12).needed(3) == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "needed"), [("dual", "jigsaws", 2), ("el2n", "jigsaws", 1), ("el2n", "merged", 1)]
+)
+def test_as_many_jigsaws_must_arrive_as_the_algorithm_needs(algorithm: str, model: str, needed: int) -> None:
+    settings = {"score": {"model": model}, "select": {"algorithm": algorithm}, "dispatch": {"jigsaws": 2}}
+    assert quorum_of(parse_config(settings)) == needed

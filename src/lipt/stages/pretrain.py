@@ -80,8 +80,14 @@ def _effective(settings: Pretrain) -> Pretrain:
 
 
 def quorum_of(config: Config) -> int:
-    """Number of jigsaws that must arrive."""
-    return config.merge.needed(config.dispatch.jigsaws)
+    """Number of jigsaws that must arrive: the quorum, or if they score, as many as the algorithm needs."""
+    count = config.dispatch.jigsaws
+    needed = config.merge.needed(count)
+    if config.score.model != "jigsaws":
+        return needed
+    from lipt.runtime.algorithm import scoring_needs  # here: imports torch, which a box that only waits has no use for
+
+    return max(needed, min(scoring_needs(config).models, count))
 
 
 def prune_model(ctx: Context, model: torch.nn.Module, images: ImageSet, seed: int) -> float:
