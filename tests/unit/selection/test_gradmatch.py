@@ -193,6 +193,20 @@ def test_own_row_of_the_classifier_alone() -> None:
     assert order != run("gradmatch", candidates, 8).indices_K.tolist()
 
 
+@pytest.mark.parametrize("models", [1, 2])
+def test_own_rows_of_different_classes_have_nothing_in_common(models: int) -> None:
+    """As one problem: the classes' rows were added as if they were one."""
+    n, classes, d = 30, 3, 4
+    candidates = make(n, classes, d, models=models)
+    rows = [dense_gradients(candidates, model).reshape(n, classes, d + 1) for model in range(models)]
+    own = torch.nn.functional.one_hot(candidates.labels_N, classes)[:, :, None]
+    dense = torch.cat([(each * own).flatten(1) for each in rows], 1) / models**0.5
+    order, weights = omp(dense, 10, LAM, dense.sum(0))
+    picked = run("gradmatch", candidates, 10, per="class_gradient")
+    assert picked.indices_K.tolist() == order
+    np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-4, atol=1e-5)
+
+
 def test_mini_batches_are_matched_by_their_sums_and_share_a_weight() -> None:
     candidates = one_class(60, 8, 4)
     picked = run("gradmatch", candidates, 24, per="batch", batch_size=6)

@@ -56,7 +56,8 @@ def gradmatch(
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}", "pass 0 or more")
     require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}", "pass 1 or more")
     batch, outputs = batch_size if per == "batch" else None, task.candidates.outputs
-    width = sum(1 + each.num_features + (each.num_classes if per == "class" else 1) for each in outputs)
+    one_row = per == "batch" or (per == "class_gradient" and task.balanced)
+    width = sum(1 + each.num_features + (1 if one_row else each.num_classes) for each in outputs)
     _check_memory([_size(group, batch) for group in task.groups], width)
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
@@ -116,7 +117,11 @@ def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None,
     layers = last_layers(candidates, group.members_M, torch.float64, torch.device("cpu"))
     if own_row:
         own_M1 = candidates.labels_N[group.members_M][:, None].cpu()
-        return _of_norm_1([LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers])
+        own = [layer.delta_NC.gather(1, own_M1) for layer in layers]
+        if group.label is None:  # rows of different classes are different coordinates: their product is 0
+            nowhere = [torch.zeros_like(layer.delta_NC) for layer in layers]
+            own = [zeros_NC.scatter_(1, own_M1, own_N1) for zeros_NC, own_N1 in zip(nowhere, own, strict=True)]
+        return _of_norm_1([LastLayer(row, layer.features_NE) for row, layer in zip(own, layers, strict=True)])
     if parts is None:
         return _of_norm_1(layers)
     numbers = sum(layer.delta_NC.shape[1] * layer.features_NE.shape[1] for layer in layers)
