@@ -39,6 +39,39 @@ def test_nearly_parallel_features_are_told_apart() -> None:
     assert picked == medoids((unit[:, None] - unit).square().sum(2) / 2, 10)
 
 
+@pytest.mark.parametrize("spread", [0.1, 1e-3, 1e-4])
+def test_cosines_near_1_keep_their_digits(spread: float) -> None:
+    """Collapsed features, in float32: with a spread of 1e-4 the medoids were hardly better than random."""
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(6, 16, generator=g)[torch.randint(6, (150,), generator=g)]
+    features = centres + spread * torch.randn(150, 16, generator=g)
+    features[7] = 0  # its distance to all others is 1
+    unit = torch.nn.functional.normalize(features.double())
+    distances = (unit[:, None] - unit).square().sum(2) / 2
+    distances[7] = distances[:, 7] = 1
+
+    def cost(picked: list[int]) -> float:
+        return float(distances[picked].min(0).values.sum())
+
+    picked = select("facility_location", Candidates.of([0] * 150, features=features), k=30).indices_K.tolist()
+    expected = medoids(distances, 7)  # the rest are ties of the reference, which compares with the largest gain
+    assert picked[:7] == expected
+    exact = select("facility_location", Candidates.of([0] * 150, features=features.double()), k=30).indices_K.tolist()
+    assert cost(picked) <= cost(exact) * 1.0001
+
+
+@pytest.mark.parametrize("most", [16384, 10])
+def test_when_all_directions_are_covered_the_lowest_indices_follow(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the matrix in memory and with rows on demand; before, rounding decided."""
+    monkeypatch.setattr("lipt.selection.algorithms.submodular.DENSE_LIMIT", most)
+    g = torch.Generator().manual_seed(1)
+    which = torch.randint(20, (300,), generator=g)
+    features = torch.randn(20, 16, generator=g)[which] * (0.5 + torch.rand(300, 1, generator=g))
+    picked = select("facility_location", Candidates.of([0] * 300, features=features), k=40).indices_K.tolist()
+    assert which[picked[:20]].unique().tolist() == list(range(20))
+    assert picked[20:] == [index for index in range(300) if index not in picked[:20]][:20]
+
+
 def test_rows_on_demand_give_the_same_medoids(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = one_class(60)
     kept = run("craig", candidates, 20)

@@ -36,6 +36,10 @@ DENSE_LIMIT = 16384
 SPARSE_LIMIT = 50_000
 #: Samples whose distances to close ones are computed at once: few, so that they take little memory.
 CLOSE = 32
+#: Cosines are off by a few rounding errors: they serve as distances only if 1 - cos of all pairs exceeds this many.
+FAR = 1024
+#: Unit vectors that differ by less than this many rounding errors are equal.
+ALIKE = 32
 
 
 def medoid_bytes(n: int, *, greedy: Greedy = "auto", neighbours: int = 64, **_: Any) -> int:
@@ -99,11 +103,8 @@ def facility_location(
 
     def pick(group: Group) -> tuple[Tensor, None]:
         features_MD = joint_features(task.candidates.outputs, group.members_M)
-        if metric == "cosine" and features_MD.is_cpu and len(features_MD) <= DENSE_LIMIT:
-            unit = _unit(features_MD).numpy()
-            rows: Rows = Kept(torch.from_numpy(np.matmul(unit, unit.T)), cosines=True)  # numpy computes half of it
-        else:
-            rows = _kept(_feature_distances(features_MD, metric), group)
+        rows = _cosines(features_MD) if metric == "cosine" else None
+        rows = rows or _kept(_feature_distances(features_MD, metric), group)
         return _medoids(rows, group, task, greedy, epsilon, neighbours), None
 
     return per_group(task, pick, compares="features")
@@ -203,29 +204,60 @@ def _gradient_distances(layers: list[LastLayer]) -> RowsFrom:
 
     def rows(index_B: Tensor, start: int) -> Tensor:
         first, *others = [layer.gram_BN(index_B, start) for layer in layers]
-        return _distances(sum(others, first), norms_M, index_B, start, squares)
+        return _squares(sum(others, first), norms_M, index_B, start, squares).sqrt_()
 
     return rows
 
 
+def _cosines(features_MD: Tensor) -> Rows | None:
+    """All cosines as they are, which is the fastest way; None where they do not fit, or lose the digits of 1 - cos.
+
+    A cosine near 1 has the rounding error of 1, however small 1 - cos is.
+    """
+    if not features_MD.is_cpu or len(features_MD) > DENSE_LIMIT:
+        return None
+    unit = _unit(features_MD).numpy()
+    too_close = 1 - FAR * torch.finfo(features_MD.dtype).eps
+    for rows in (min(CLOSE, len(unit)), len(unit)):  # where samples are close, a few rows usually show it
+        cosines = np.matmul(unit[:rows], unit.T)  # of all of them, numpy computes half
+        own = cosines.diagonal().copy()
+        np.fill_diagonal(cosines, -1)
+        if cosines.max() > too_close:
+            return None
+        np.fill_diagonal(cosines, own)
+    return Kept(torch.from_numpy(cosines), cosines=True)
+
+
 def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
     """Rows of 1 - cos or of the Euclidean distance."""
-    if metric == "cosine":
-        unit_MD = _unit(features_MD)
-        return lambda index_B, start: (unit_MD[index_B] @ unit_MD[start:].T).neg_().add_(1).clamp_min_(0)
-    x_MD = squarable(features_MD)
+    cosine = metric == "cosine"
+    x_MD = _unit(features_MD) if cosine else squarable(features_MD)
+    zero_M = (x_MD == 0).all(1) if cosine else torch.zeros_like(x_MD[:, 0], dtype=torch.bool)
+    any_zero = bool(zero_M.any())
     x_MD = x_MD - x_MD.mean(0)
     norms_M = x_MD.square().sum(1)
+    # Features with the same direction but another length differ by rounding errors of their unit vectors.
+    same = (ALIKE * torch.finfo(x_MD.dtype).eps) ** 2 if cosine else 0.0
 
     def squares(rows_R: Tensor, columns_C: Tensor) -> Tensor:
-        return squares_between(x_MD[rows_R], x_MD[columns_C])
+        apart_RC = squares_between(x_MD[rows_R], x_MD[columns_C])
+        return torch.where(apart_RC > same, apart_RC, 0.0)
 
-    return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start, squares)
+    def rows(index_B: Tensor, start: int) -> Tensor:
+        squares_BM = _squares(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start, squares)
+        if not cosine:
+            return squares_BM.sqrt_()
+        squares_BM.div_(2)  # 1 - cos = |u - v|^2 / 2, which keeps its digits where it is small
+        if any_zero:
+            squares_BM.masked_fill_(zero_M[index_B, None] | zero_M[start:], 1.0)
+        return squares_BM
+
+    return rows
 
 
-def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int, squares: Squares) -> Tensor:
-    """|x_b - x_i| from inner products, in place, and from differences where the samples are close; exactly 0 between a
-    sample and itself."""
+def _squares(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int, squares: Squares) -> Tensor:
+    """|x_b - x_i|^2 from inner products, in place, and from differences where the samples are close; exactly 0 between
+    a sample and itself."""
     own_B1, norms_B = (index_B - start)[:, None], norms_M[index_B]
     dots_BM.mul_(-2).add_(norms_M[start:]).add_(norms_B[:, None]).clamp_min_(0).scatter_(1, own_B1, torch.inf)
     # The norms of close samples are nearly equal, so 3 times one of them exceeds the sum of both.
@@ -235,7 +267,7 @@ def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int, sq
         columns_C = near_RM.any(0).nonzero().flatten()
         exact_RC, part = squares(index_B[rows_R], columns_C + start), (rows_R[:, None], columns_C)
         dots_BM[part] = exact_RC.where(near_RM[:, columns_C], dots_BM[part])
-    return dots_BM.sqrt_().scatter_(1, own_B1, 0.0)
+    return dots_BM.scatter_(1, own_B1, 0.0)
 
 
 def _kept(rows: RowsFrom, group: Group) -> Rows:

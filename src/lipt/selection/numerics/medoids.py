@@ -33,11 +33,11 @@ def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
 
 
 def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
-    """The sample (1,) with the smallest sum of distances to all samples."""
+    """The sample (1,) with the smallest sum of distances to all samples; the lowest of equal ones."""
     totals_M = torch.empty(n, dtype=torch.float64, device=device)
     for block_B in blocks(n, device):
         totals_M[block_B] = rows(block_B).sum(1).double()
-    return totals_M.argmin(keepdim=True)
+    return best(-totals_M)
 
 
 def nearest_to(rows: Rows, picked_P: Tensor) -> Tensor:
