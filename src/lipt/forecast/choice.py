@@ -176,7 +176,9 @@ class ChoiceWork(RunSizes):
                 kept = 2 * block  # a block: its file and its tensors
                 if not needs.passes:  # all outputs, and the float32 problem that is solved
                     kept += outputs + 4 * numbers * group
-                    kept += own_memory(each, group)
+                    kept += own_memory(
+                        each, group, models=self.scorers, classes=self.data.classes, features=self.net.features
+                    )
                 held = max(held, kept)
         return Work(
             stage="select",

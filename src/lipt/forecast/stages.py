@@ -111,7 +111,9 @@ class _Run(ChoiceWork):
         outputs = 0  # of the network in training, and as in `select`, what the algorithm takes
         if scored:
             group = math.ceil(candidates / (self.data.classes if self.config.select.balanced else 1))
-            outputs = 4 * (self.data.classes + self.net.features) * (scored + group) + own_memory(self.config, group)
+            classes, features = self.data.classes, self.net.features
+            outputs = 4 * (classes + features) * (scored + group)
+            outputs += own_memory(self.config, group, models=1, classes=classes, features=features)
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)

@@ -1,5 +1,6 @@
 """The configured selection algorithm and its requirements."""
 
+import math
 from dataclasses import replace
 
 from lipt.config import Config, Contestant, Select
@@ -15,6 +16,7 @@ from lipt.selection.auto import (
     other_network_reason,
     rule_by_passes,
 )
+from lipt.selection.needs import Size
 from lipt.selection.options import bind_options, keywords
 from lipt.selection.registry import lookup, names
 from lipt.training.networks import default_width
@@ -33,18 +35,20 @@ def algorithm_of(config: Config) -> str:
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 
 
-def own_memory(config: Config, group: int) -> int:
+def own_memory(config: Config, group: int, *, models: int, classes: int, features: int) -> int:
     """Bytes that the algorithm takes itself; the outputs and a copy of them are not among these.
 
     Args:
         group: number of candidates that it compares with each other.
+        models: that score; `features` is the number of each.
 
     Raises:
         UsageError: an unknown option of the algorithm, or a value of the wrong type.
     """
     name, options = algorithm_of(config), config.select.options
     found = lookup(name)
-    return found.memory(group, **bind_options(name, found.function, options))
+    size = Size(group, math.ceil(config.select.fraction * group), models, classes, features)
+    return found.memory(size, **bind_options(name, found.function, options))
 
 
 def selecting(config: Config, candidates: int = 0) -> Select:

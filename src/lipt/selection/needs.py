@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +32,19 @@ class Requirements:
     def outputs(self) -> bool:
         """Whether a scoring pass is needed at all."""
         return self.models > 0
+
+
+class Size(NamedTuple):
+    """The size of a problem: a group of `n` candidates, `k` of which are picked, and the outputs of models for them."""
+
+    n: int
+    k: int
+    models: int = 1
+    classes: int = 0
+    features: int = 0
+    """Of each model."""
+
+    @property
+    def numbers(self) -> int:
+        """That all models together give for a candidate."""
+        return self.models * (self.classes + self.features)

@@ -99,7 +99,7 @@ class Registered:
     function: Algorithm
     needs: Requirements
     memory: Callable[..., int]
-    """Bytes for a group of n samples with these options, besides the outputs and a copy of them."""
+    """Bytes for a problem of a `Size` with these options, besides the outputs and a float32 copy of them."""
     option: str = ""
     """The option whose value can change the requirements."""
     by_value: Mapping[str, Requirements] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def register(
     initial: bool = False,
     validation: bool = False,
     passes: int = 0,
-    memory: Callable[..., int] = lambda _n, **_options: 0,
+    memory: Callable[..., int] = lambda _size, **_options: 0,
     option: str = "",
     by_value: Mapping[str, Requirements] | None = None,
 ) -> Callable[[Algorithm], Algorithm]:

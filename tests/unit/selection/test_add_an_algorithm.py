@@ -60,7 +60,7 @@ def test_an_algorithm_that_picks_a_sample_twice_is_refused(monkeypatch: pytest.M
     twice = Registered(
         function=lambda task: Picks(indices_K=torch.zeros(task.budget, dtype=torch.int64)),
         needs=Requirements(),
-        memory=lambda _n, **_options: 0,
+        memory=lambda _size, **_options: 0,
     )
     monkeypatch.setitem(registry._REGISTRY, "twice", twice)
     assert select("twice", make(), k=1).indices_K.tolist() == [0]

@@ -145,11 +145,17 @@ def test_gradmatch_of_several_models_matches_their_joint_gradient() -> None:
     assert run("gradmatch", candidates, 10).indices_K.tolist() == omp(dense, 10, LAM, dense.sum(0))[0]
 
 
-def test_gradmatch_mean_target_scales_the_weights() -> None:
-    candidates = one_class(30)
-    total, mean = (run("gradmatch", candidates, 8, lam=0.0, target=t) for t in ("sum", "mean"))
+@pytest.mark.parametrize("per", ["class", "batch"])
+def test_gradmatch_mean_target_scales_the_weights_of_all_classes_alike(per: str) -> None:
+    """Divided by the size of its own class, a small class had the same total weight as a large one."""
+    candidates = make(60, 3, labels=torch.tensor([0] * 45 + [1] * 10 + [2] * 5))
+    logits_NC = candidates.outputs[0].logits_NC.clone()
+    logits_NC[55:, 2] = 2000  # no gradient: equal weights
+    candidates = Candidates.of(candidates.labels_N, logits=logits_NC, features=candidates.outputs[0].features_ND)
+    options = {"per": per, "batch_size": 2}
+    total, mean = (select("gradmatch", candidates, k=12, target=t, **options) for t in ("sum", "mean"))
     assert total.indices_K.tolist() == mean.indices_K.tolist()
-    torch.testing.assert_close(total.weights_K, mean.weights_K * 30)
+    torch.testing.assert_close(total.weights_K, mean.weights_K * 60)
 
 
 def test_gradmatch_beats_random_at_matching_the_mean_gradient() -> None:
@@ -163,14 +169,14 @@ def test_gradmatch_beats_random_at_matching_the_mean_gradient() -> None:
     assert matching_error(dense, ours.indices_K, ours.weights_K) < min(random)
 
 
-def test_gradmatch_without_any_gradient_gives_equal_weights() -> None:
+def test_gradmatch_without_any_gradient_gives_equal_weights_that_add_up_to_n() -> None:
     z = torch.tensor([[2000.0, 0.0]] * 6)  # p_y = 1, even in float64: every gradient is zero
     candidates = Candidates(
         labels_N=torch.zeros(6, dtype=torch.int64), num_classes=2, outputs=[Outputs(logits_NC=z, features_ND=z)]
     )
     selection = run("gradmatch", candidates, 3, lam=0.0)
     assert selection.indices_K.tolist() == [0, 1, 2]
-    assert selection.weights_K.tolist() == [1, 1, 1]
+    assert selection.weights_K.tolist() == [2, 2, 2]  # as large as the weights of other classes
 
 
 def test_class_by_class_is_the_dense_pursuit_of_each_class() -> None:

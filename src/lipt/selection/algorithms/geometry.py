@@ -24,6 +24,8 @@ from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 
 #: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
 PART = 512
+#: Columns that are sorted at once: few, because sorting takes several times their memory.
+COLUMNS = 32
 
 
 @register("herding", models=1, logits=False, initial=True)
@@ -67,7 +69,7 @@ def k_center(task: Task) -> Picks:
 def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
     """Samples at the median distance from the class centre.
 
-    Source: Xia et al. ICLR 2023. Time: O(nd). Use: around 5 %.
+    Source: Xia et al. ICLR 2023. Time: O(nd), of `authors` O(nd log n). Use: around 5 %.
 
     Args:
         variant: `class` is ours. The centre is the class mean; the samples closest to the median distance of their
@@ -98,16 +100,26 @@ def _middle_ranks(task: Task) -> Picks:
     distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
     for rows_M in candidates.members:
         if len(rows_M):
-            features_MD = joint_features(candidates.outputs, rows_M).double()
-            ordered_MD = features_MD.sort(0).values
-            centre_D = (ordered_MD[(len(rows_M) - 1) // 2] + ordered_MD[len(rows_M) // 2]) / 2
-            distances_N[rows_M] = lengths(features_MD - centre_D)
+            features_MD = joint_features(candidates.outputs, rows_M)
+            centre_D = torch.cat([_medians(part_MP) for part_MP in features_MD.split(COLUMNS, dim=1)])
+            distances_N[rows_M] = _distances_to(centre_D, features_MD)
 
     def pick(group: Group) -> tuple[Tensor, None]:
         start = round((len(group.members_M) - group.budget) / 2)
         return distances_N[group.members_M].argsort(stable=True)[start : start + group.budget], None
 
     return per_group(task, pick)
+
+
+def _medians(x_MP: Tensor) -> Tensor:
+    """The median (P,) of each column, in float64; for an even number, the mean of the middle two."""
+    ordered_MP = x_MP.sort(0).values
+    return (ordered_MP[(len(x_MP) - 1) // 2].double() + ordered_MP[len(x_MP) // 2].double()) / 2
+
+
+def _distances_to(centre_D: Tensor, x_MD: Tensor) -> Tensor:
+    """The distance (M,) of each sample to the centre, in float64, block by block."""
+    return per_row(len(x_MD), 4 * len(centre_D), lambda rows: lengths(x_MD[rows].double() - centre_D))
 
 
 def _within(means_CD: Tensor, distances_N: Tensor, outputs: Sequence[Outputs]) -> bool:

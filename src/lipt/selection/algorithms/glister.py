@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,12 +12,20 @@ from torch.nn import functional
 
 from lipt.selection.inputs.candidates import Candidates
 from lipt.selection.inputs.gradients import LastLayer, last_layers, precision, squarable_layers, with_bias
+from lipt.selection.needs import Size
 from lipt.selection.numerics.maxima import best, highest
 from lipt.selection.numerics.norms import lift, sum_of
 from lipt.selection.registry import Group, Picks, Task, per_group, register, require, stochastic_size
 
 
-@register("glister", models=1, validation=True)
+def glister_bytes(size: Size, **_: Any) -> int:
+    """Bytes that GLISTER takes besides the outputs and a float32 copy of them."""
+    # The validation samples, as many as candidates at most, while they are copied; the gains along the directions of
+    # the screen, while one is added.
+    return 4 * size.n * (2 * size.numbers + 2 * _Screen.DIRECTIONS)
+
+
+@register("glister", models=1, validation=True, memory=glister_bytes)
 def glister(
     task: Task,
     *,

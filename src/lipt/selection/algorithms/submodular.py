@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lipt.selection.arrays import View, view
 from lipt.selection.inputs.gradients import LastLayer, joint_features, last_layers, squarable_layers
+from lipt.selection.needs import Size
 from lipt.selection.numerics.closeness import blurred, squares_between
 from lipt.selection.numerics.maxima import TIE
 from lipt.selection.numerics.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
@@ -42,11 +43,12 @@ FAR = 1024
 ALIKE = 32
 
 
-def medoid_bytes(n: int, *, greedy: Greedy = "auto", neighbours: int = 64, **_: Any) -> int:
-    """Bytes that the medoids of n samples take besides their outputs, in float32.
+def medoid_bytes(size: Size, *, greedy: Greedy = "auto", neighbours: int = 64, **_: Any) -> int:
+    """Bytes that medoids take besides the outputs and a copy of them, in float32.
 
     Freed blocks that the allocator keeps come on top: glibc was seen to keep up to 120 MB.
     """
+    n = size.n
     if greedy == "sparse" or (greedy == "auto" and n > SPARSE_LIMIT):
         # The graph: int64 positions, distances in float32 and in float64, and two arrays of int64 while it is sorted.
         return 36 * n * min(neighbours, n) + 2 * BLOCK_BYTES
