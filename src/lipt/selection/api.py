@@ -126,8 +126,8 @@ def select(
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
-        RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
-            An algorithm that picks a sample twice.
+        RunError: logits or features that are not finite, or too large to be squared, scores that are NaN, counts that
+            are NaN or negative; names the sample. An algorithm that picks a sample twice, or too few.
     """
     require(
         not isinstance(algorithm, Candidates),
@@ -147,24 +147,25 @@ def select(
     if needs.trajectory and candidates.trajectories:
         needs = Requirements(trajectory=True, initial=needs.initial)
     who = f"algorithm {name}{', which auto takes at this share,' if asked == AUTO else ''}"
-    candidates = _with_needed_outputs(candidates, needs, who)
     require(
         validation is None or needs.validation,
         f"algorithm {name} takes no validation samples",
         "leave them out, or choose glister",
     )
+    initial_I = initial_of(initial, candidates, budget, name, needs)
+    candidates = _with_needed_outputs(candidates, needs, who)  # after all that can be refused without reading them
     task = Task(
         candidates=candidates,
         budget=budget,
         fraction=fraction,
         balanced=balanced,
-        initial_I=initial_of(initial, candidates, budget, name, needs),
+        initial_I=initial_I,
         validation=None if validation is None else judges_of(candidates, validation),
         seed=seed,
     )
     with torch.autocast(candidates.labels_N.device.type, enabled=False):  # a caller's would round to bf16
         picks = found.function(task, **bound)
-    _check_distinct(picks.indices_K, len(candidates), name)
+    _check_picks(picks.indices_K, len(candidates), budget, name)
     unused = unused_inputs(candidates, used=needs.outputs or needs.trajectory) if asked == AUTO else []
     weights_K = picks.weights_K
     if weights_K is None:
@@ -212,15 +213,19 @@ def _with_needed_outputs(candidates: Candidates, needs: Requirements, who: str) 
     return in_memory(candidates, "candidate") if needs.outputs and not needs.passes else candidates
 
 
-def _check_distinct(indices_K: Tensor, n: int, algorithm: str) -> None:
-    """Raise RunError if a sample is picked twice: an algorithm that compares with NaN, for example."""
+def _check_picks(indices_K: Tensor, n: int, budget: int, algorithm: str) -> None:
+    """Raise RunError unless these are `budget` different candidates: an algorithm that compares with NaN, for example,
+    picks one twice."""
+    remedy = "if the algorithm is yours, correct it; otherwise report this"
+    if len(indices_K) != budget:
+        raise RunError(f"algorithm {algorithm} has picked {len(indices_K):,} samples, not {budget:,}", remedy)
+    low, high = indices_K.aminmax()
+    if int(low) < 0 or int(high) >= n:  # a negative position would count from the end
+        raise RunError(f"algorithm {algorithm} has picked a position outside 0..{n - 1}", remedy)
     taken_N = torch.zeros(n, dtype=torch.bool, device=indices_K.device)
     taken_N[indices_K] = True
-    if int(taken_N.count_nonzero()) != len(indices_K):
-        raise RunError(
-            f"algorithm {algorithm} has picked a sample more than once",
-            "if the algorithm is yours, correct it; otherwise report this",
-        )
+    if int(taken_N.count_nonzero()) != budget:
+        raise RunError(f"algorithm {algorithm} has picked a sample more than once", remedy)
 
 
 def _all_equal(picks: Picks) -> list[str]:

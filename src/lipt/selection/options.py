@@ -30,9 +30,11 @@ def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, 
         if key not in defaults:
             remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
             raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
-        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+        whole = isinstance(value, int)
+        is_number = whole or (isinstance(value, float) and abs(value) <= sys.float_info.max)
         if is_number and abs(value) > LARGEST:
-            raise UsageError(f"option {key} of {name}: {value:g} is out of range", f"pass at most {LARGEST:,}")
+            shown = f"{value:g}" if abs(value) <= sys.float_info.max else "a number beyond 1e308"
+            raise UsageError(f"option {key} of {name}: {shown} is out of range", f"pass at most {LARGEST:,}")
         if not _fits(value, hints[key]):
             raise UsageError(
                 f"option {key} of {name}: {value!r} is not {_describe(hints[key])}",

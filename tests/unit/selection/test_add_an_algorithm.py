@@ -66,3 +66,25 @@ def test_an_algorithm_that_picks_a_sample_twice_is_refused(monkeypatch: pytest.M
     assert select("twice", make(), k=1).indices_K.tolist() == [0]
     with pytest.raises(RunError, match="algorithm twice has picked a sample more than once"):
         select("twice", make(), k=8)
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ([0, 1], "algorithm other has picked 2 samples, not 3"),
+        ([0, 1, 2, 3], "algorithm other has picked 4 samples, not 3"),
+        ([0, 1, -1], "algorithm other has picked a position outside 0..39"),
+        ([0, 1, 40], "algorithm other has picked a position outside 0..39"),
+    ],
+)
+def test_an_algorithm_whose_picks_are_no_selection_is_refused(
+    monkeypatch: pytest.MonkeyPatch, indices: list[int], message: str
+) -> None:
+    other = Registered(
+        function=lambda _task: Picks(indices_K=torch.tensor(indices)),
+        needs=Requirements(),
+        memory=lambda _size, **_options: 0,
+    )
+    monkeypatch.setitem(registry._REGISTRY, "other", other)
+    with pytest.raises(RunError, match=message):
+        select("other", make(), k=3)

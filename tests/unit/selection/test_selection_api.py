@@ -135,6 +135,7 @@ def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> Non
         ("uncertainty", {"measure": "entropi"}, "is not one of entropy"),
         ("glister", {"eta": 1e300}, "option eta of glister: 1e+300 is out of range"),
         ("graph_cut", {"lam": 10**30}, "option lam of graph_cut: 1e+30 is out of range"),
+        ("ccs", {"strata": 10**400}, "option strata of ccs: a number beyond 1e308 is out of range"),
         ("gradmatch", {"lam": -1}, "lam must not be negative"),
         ("glister", {"eta": -0.1}, "eta must not be negative"),
         ("glister", {"rounds": 0}, "rounds must be at least 1"),

@@ -23,7 +23,7 @@ from lipt.selection import Candidates, describe, requirements, score_dataset, se
 )
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 10**400], ids=["inf", "-inf", "huge"])
 def test_an_option_is_a_finite_number(algorithm: str, option: str, value: float) -> None:
-    with pytest.raises(UsageError, match=f"option {option} of {algorithm}: .* is not a finite number"):
+    with pytest.raises(UsageError, match=f"option {option} of {algorithm}: .{{1,40}} is (not a finite number|out of)"):
         select(algorithm, make(40, 3), k=4, **{option: value})
 
 
@@ -50,6 +50,7 @@ def test_notes_are_a_mapping_from_text(notes: Any, message: str) -> None:
         ({"features": 1.0}, "logits must be a matrix (N, C), not (0,)"),
         ({"logits": 1.0}, "logits must be a matrix (N, C), not ()"),
         ({"features": torch.eye(2).to_sparse()}, "features: a sparse tensor"),
+        ({"logits": torch.zeros(2, 2, device="meta")}, "logits are on the device meta: they have no values"),
         ({"logits": torch.eye(2).to(torch.float8_e5m2)}, "logits must be floating point of 16, 32 or 64 bits"),
         ({"logits": [[1, 2], [3, 4]]}, "logits must be floating point of 16, 32 or 64 bits, not int64"),
         ({"features": [[1, 2], [3, 4]]}, "features must be floating point of 16, 32 or 64 bits, not int64"),

@@ -158,12 +158,21 @@ def test_a_validation_sample_is_named_by_its_overall_position() -> None:
         select("glister", make(60, 3, 8), fraction=0.3, validation=Reader(judges, [15, 5]).candidates())
 
 
+def test_wrong_arguments_are_refused_before_a_block_is_read() -> None:
+    reader = Reader(make(60, 3, 8), [30, 30])
+    wrong: list[dict[str, Any]] = [{"initial": [60]}, {"validation": make(20, 3, 8)}]
+    for arguments in wrong:
+        with pytest.raises(UsageError, match=r"position 60 is outside|takes no validation samples"):
+            select("herding", reader.candidates(), k=5, **arguments)
+    assert reader.reads == [0, 0]
+
+
 def test_blocks_that_do_not_fit() -> None:
     whole = make(60, 3, 8)
     read = Reader(whole, [60]).read
-    with pytest.raises(UsageError, match="outputs of 50 samples are stored, 0 more are in memory; there are 60 labels"):
+    with pytest.raises(UsageError, match="outputs of 50 samples are stored, and those of 0 models"):
         replace(whole, outputs=(), stored=StoredOutputs(models=1, sizes=[25, 25], read=read))
-    with pytest.raises(UsageError, match="1 more are in memory"):
+    with pytest.raises(UsageError, match="and those of 1 model are in memory; there are 60 labels"):
         replace(whole, stored=StoredOutputs(models=1, sizes=[60], read=read))
     other = replace(whole, outputs=(), stored=StoredOutputs(models=2, sizes=[60], read=read))
     with pytest.raises(UsageError, match=r"block 0 is of 1 model\(s\), expected 2"):

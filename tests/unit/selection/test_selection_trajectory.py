@@ -187,6 +187,14 @@ def test_values_that_are_no_trajectory(changes: dict[str, Any], error: type[Lipt
         Candidates.of(torch.arange(N) % 3, trajectories=[trajectory().p_NT])  # type: ignore[list-item]
 
 
+def test_eight_bits_are_read_as_float32() -> None:
+    tensors = {name: tensor.to(torch.float8_e4m3fn) for name, tensor in trajectory().tensors().items()}
+    found = Trajectory.of(tensors)
+    assert torch.equal(found.p_NT, tensors["p"].float())
+    with pytest.raises(UsageError, match=r"forgetting counts must be real numbers, not torch.complex64"):
+        select("forgetting", Candidates.of([0, 1, 2], forgetting=torch.ones(3, dtype=torch.complex64)), k=1)
+
+
 def test_auto_says_which_inputs_it_did_not_use() -> None:
     def said(fraction: float, **inputs: Any) -> str:
         return " ".join(select("auto", Candidates.of(torch.arange(N) % 3, **inputs), fraction=fraction).remarks)

@@ -57,7 +57,8 @@ def aum(task: Task) -> Picks:
 def forgetting(task: Task) -> Picks:
     """Samples forgotten most often (correct, then wrong) in training; never-learned ones (+inf) first.
 
-    Source: Toneva et al. 2018. Time: O(n log n). Use: mild pruning; the counts come from a training run.
+    Source: Toneva et al. 2018. Time: O(n log n). Use: mild pruning; counts of your own
+    (`Candidates.of(labels, forgetting=...)`) can replace the trajectory.
     """
     return top(task, difficulty(task.candidates, "forgetting"))
 
@@ -111,13 +112,16 @@ def _forgetting_counts(candidates: Candidates) -> Tensor:
     counts_N = candidates.forgetting_N
     if counts_N is None:
         raise UsageError("forgetting counts are missing", "record a trajectory while the scoring model trains")
+    if counts_N.dtype.is_complex:
+        raise UsageError(f"forgetting counts must be real numbers, not {counts_N.dtype}", "hand over their real part")
+    counts_N = as_float(counts_N)
     wrong_K = (~(counts_N >= 0)).nonzero().flatten()  # NaN compares false
     if len(wrong_K):
         raise RunError(
             f"forgetting count of sample {int(wrong_K[0])} is {float(counts_N[wrong_K[0]])}",
             "counts are 0 or more; for a sample that was never learned pass inf",
         )
-    return as_float(counts_N)
+    return counts_N
 
 
 def _own_scores(candidates: Candidates) -> Tensor:

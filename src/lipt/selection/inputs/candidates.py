@@ -164,9 +164,10 @@ class Candidates(ByContents):
         """Everything else has as many entries as there are labels."""
         labels_N = self.labels_N
         if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
+            held = _models(len(self.outputs))
             raise UsageError(
-                f"outputs of {sum(self.stored.sizes)} samples are stored, {len(self.outputs)} more are in memory; "
-                f"there are {len(labels_N)} labels",
+                f"outputs of {sum(self.stored.sizes)} samples are stored, and those of {held} are in memory; there are "
+                f"{len(labels_N)} labels",
                 "hand over either stored outputs of all samples, or outputs in memory",
             )
         for index, trajectory in enumerate(self.trajectories):

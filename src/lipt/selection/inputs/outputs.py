@@ -22,7 +22,8 @@ from lipt.selection.numerics.norms import as_float, lengths
 
 T = TypeVar("T")
 
-_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+#: The types of outputs and trajectories.
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def unchecked(kind: type[T], **fields: object) -> T:
@@ -61,8 +62,11 @@ class Outputs(ByContents):
                 f"got logits {shapes[0]}, features {shapes[1]}",
                 "hand over one row per sample in both; (N, 0) stands for unknown outputs",
             )
+        for name, device in (("logits", self.logits_NC.device), ("features", self.features_ND.device)):
+            if device.type == "meta":
+                raise UsageError(f"{name} are on the device meta: they have no values", "compute them on another one")
         for name, dtype in (("logits", self.logits_NC.dtype), ("features", self.features_ND.dtype)):
-            if dtype not in _FLOATS:
+            if dtype not in FLOATS:
                 raise UsageError(
                     f"{name} must be floating point of 16, 32 or 64 bits, not {str(dtype).removeprefix('torch.')}",
                     "convert them: .float() of a tensor, .astype('float32') of an array",

@@ -15,6 +15,7 @@ from torch import Tensor
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_tensor, per_model
 from lipt.selection.inputs.equality import ByContents
+from lipt.selection.inputs.outputs import FLOATS
 from lipt.selection.numerics.blocks import per_row
 from lipt.selection.numerics.norms import as_float, sum_of
 
@@ -117,7 +118,7 @@ def _as_floats(values: ArrayLike, what: str) -> Tensor:
     found = as_tensor(values, what)
     if found.dtype.is_complex:
         raise UsageError(f"{what} must be real numbers, not {found.dtype}", "hand over its real part")
-    return found if found.dtype.is_floating_point else found.float()
+    return found if found.dtype in FLOATS else found.float()  # few operations know other types, such as float8
 
 
 def forgetting_events(trajectory: Trajectory) -> Tensor:
