@@ -154,7 +154,7 @@ def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dic
         return "dual", {}
     if fraction > PAYS_UNTIL:
         return ("stratified" if balanced else "random"), {}
-    return "ccs", {"score": "el2n", "beta": default_beta(fraction) if fraction > 0 else None}
+    return "ccs", {"score": "el2n", "beta": default_beta(fraction)}
 
 
 def unused_inputs(candidates: Candidates, *, used: bool) -> list[str]:

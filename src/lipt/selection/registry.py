@@ -217,8 +217,8 @@ def top(task: Task, scores_N: Tensor) -> Picks:
 
 
 def stochastic_size(n: int, k: int, epsilon: float) -> int:
-    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015). Its expected
-    value is at most epsilon (relative) below that of the exact greedy.
+    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015). Its value is
+    expected to reach the share 1 - 1/e - epsilon of the largest one; that of the exact greedy reaches 1 - 1/e.
 
     Raises:
         UsageError: epsilon outside (0, 1).

@@ -36,8 +36,8 @@ def glister(
 ) -> Picks:
     """Largest first-order gain on validation data; the classifier is updated after each pick.
 
-    Source: Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2. Time: O(kn_val Cd). Use: you trust a
-    validation set that differs from the candidates.
+    Source: Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2. Time: O(kn_val Cd), on a GPU O(k(n + n_val)Cd).
+    Use: you trust a validation set that differs from the candidates.
 
     The gain is <g_i, grad L_val>. After each pick the classifier takes the step theta -= eta g_s. In factored form this
     moves the validation logits by -eta delta_s (h~_s . h~_v). Then the validation gradient is computed again. The

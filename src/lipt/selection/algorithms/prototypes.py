@@ -135,5 +135,5 @@ def distances(directions: Directions, centres_PD: Tensor, owners_N: Tensor) -> T
 
 
 def _blocks(n: int) -> list[slice]:
-    """Of a fixed size, so that sums do not depend on `rows.BLOCK_BYTES`."""
+    """Of a fixed size, so that sums do not depend on `blocks.BLOCK_BYTES`."""
     return [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]

@@ -92,7 +92,7 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
         UsageError: the candidates lack the trajectories, forgetting counts or scores that it needs.
     """
     if score in DIFFICULTIES and (candidates.trajectories or score not in ("el2n", "forgetting")):
-        return mean_difficulty(_trajectories(candidates, score), score)
+        return mean_difficulty(trajectories_of(candidates, score), score)
     if score == "forgetting":
         return _forgetting_counts(candidates)
     if score == "scores":
@@ -102,7 +102,12 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
     return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
 
 
-def _trajectories(candidates: Candidates, needed_by: str) -> Sequence[Trajectory]:
+def trajectories_of(candidates: Candidates, needed_by: str) -> Sequence[Trajectory]:
+    """The trajectories of the candidates.
+
+    Raises:
+        UsageError: there are none.
+    """
     if not candidates.trajectories:
         raise UsageError(f"{needed_by} needs a trajectory", "record one while the scoring model trains")
     return candidates.trajectories

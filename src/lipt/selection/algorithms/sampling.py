@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.algorithms.ranking import Difficulty, difficulty
+from lipt.selection.algorithms.ranking import Difficulty, difficulty, trajectories_of
 from lipt.selection.auto import default_beta
 from lipt.selection.inputs.candidates import Candidates
 from lipt.selection.inputs.gradients import probabilities
@@ -139,8 +139,7 @@ def dyn_unc(task: Task, *, window: int = 10) -> Picks:
     Args:
         window: J, epochs per window; at most the epochs of the trajectory, 2 or more.
     """
-    trajectories = task.candidates.trajectories
-    require(len(trajectories) > 0, "dyn_unc needs a trajectory", "record one while the scoring model trains")
+    trajectories = trajectories_of(task.candidates, "dyn_unc")
     require(window >= 2, f"dyn_unc: window must be at least 2, not {window}", "pass 2 or more")
     width = min(window, *(each.epochs for each in trajectories))
     require(width >= 2, "dyn_unc needs a trajectory of at least two epochs", "record two epochs or more")

@@ -31,7 +31,8 @@ Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 RowsFrom = Callable[[Tensor, int], Tensor]
 #: Maps samples (R,) and (C,) to their squared distances (R, C), from differences.
 Squares = Callable[[Tensor, Tensor], Tensor]
-#: The largest number of samples whose distances are stored (1 GiB of float32). Above it, rows are recomputed.
+#: The largest number of samples whose distances are stored (1 GiB in float32, 2 in float64). Above it, rows are
+#: recomputed.
 DENSE_LIMIT = 16384
 #: Above this number of samples, `auto` uses nearest neighbours only.
 SPARSE_LIMIT = 50_000
@@ -66,7 +67,8 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
         greedy: `lazy` is the exact greedy. `stochastic` evaluates (n / k) ln(1 / epsilon) random candidates per pick.
             `sparse` is the exact greedy where only its nearest `neighbours` can represent a sample. `auto` is lazy up
             to 50,000 samples per problem, then sparse.
-        epsilon: expected relative loss of value of the stochastic greedy.
+        epsilon: of the stochastic greedy. Its value is expected to reach the share 1 - 1/e - epsilon of the largest
+            one; that of the exact greedy reaches 1 - 1/e.
         neighbours: of the sparse greedy.
 
     The distance is that of whole last-layer gradients. The authors' code for networks compares p - onehot(y) alone;
@@ -99,7 +101,8 @@ def facility_location(
     Args:
         metric: the distance: `cosine` is 1 - cos.
         greedy: as for `craig`.
-        epsilon: expected relative loss of value of the stochastic greedy.
+        epsilon: of the stochastic greedy. Its value is expected to reach the share 1 - 1/e - epsilon of the largest
+            one; that of the exact greedy reaches 1 - 1/e.
         neighbours: of the sparse greedy.
     """
 

@@ -38,6 +38,8 @@ def score_dataset(
 ) -> Candidates:
     """Logits and penultimate features of every sample, float32 on the CPU, from one pass in eval mode.
 
+    Gradients that algorithms compute from these include those of a bias, even if the classifier has none.
+
     `batch_size` changes the result only by rounding, unless the model averages over a batch in eval mode, too
     (BatchNorm without running statistics). Afterwards the model is on its old device, and each of its modules in its
     old mode (train or eval). So one model must not be in two threads at a time.
@@ -58,7 +60,7 @@ def score_dataset(
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
             linear layer whose output they are. A named layer is trusted.
         num_classes: as for `Candidates.of`.
-        num_workers: as for a DataLoader.
+        num_workers: as for a DataLoader. A DataLoader in place of a data set keeps its own, and its own batch size.
 
     Raises:
         UsageError: no models or no such device, samples of an unknown form, images of different sizes or of more than 8

@@ -43,7 +43,8 @@ class Outputs(ByContents):
     logits_NC: Tensor | TopLogits
     """Float (N, C) of any precision, in memory or memory-mapped, or compressed. (N, 0) if unknown."""
     features_ND: Tensor
-    """Float (N, D), the input of the classifier layer. (N, 0) if unknown."""
+    """Float (N, D), the input of the classifier layer. (N, 0) if unknown. Gradients include those of a bias, even if
+    the layer has none."""
 
     def __post_init__(self) -> None:
         for field, name in (("logits_NC", "logits"), ("features_ND", "features")):
