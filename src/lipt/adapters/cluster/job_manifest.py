@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
-from typing_extensions import TypedDict  # comes with pydantic, which needs it on Python 3.11
 
 from lipt import liveness, metrics
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
-from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, amount
+from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, Toleration, amount
 from lipt.errors import UsageError, did_you_mean
 from lipt.version import __version__
 
@@ -49,18 +48,6 @@ CONTAINER_SECURITY = {
     "capabilities": {"drop": ["ALL"]},
 }
 VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]
-
-
-class Toleration(TypedDict, total=False):
-    """As in Kubernetes. Misspelt keys are refused: without `key`, `Exists` would tolerate every taint."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    key: str
-    operator: Literal["Exists", "Equal"]
-    value: str
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""]
-    tolerationSeconds: int
 
 
 class Pods(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, StringConstraints
 
@@ -50,3 +50,17 @@ def _bytes(quantity: str) -> str:
 Cpus = Annotated[str, AfterValidator(_cpus)]
 #: Bytes, such as `2Gi`.
 Bytes = Annotated[str, AfterValidator(_bytes)]
+
+
+def _toleration(given: dict[str, Any]) -> dict[str, Any]:
+    known = {"key", "operator", "value", "effect", "tolerationSeconds"}
+    effects = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+    if given.keys() - known or given.get("operator", "Equal") not in ("Equal", "Exists"):
+        raise ValueError("no toleration")
+    if given.get("effect", "") not in effects:
+        raise ValueError("no effect of a taint")
+    return given
+
+
+#: As in Kubernetes. A misspelt `key` is refused: `Exists` without one tolerates every taint.
+Toleration = Annotated[dict[str, Any], AfterValidator(_toleration)]

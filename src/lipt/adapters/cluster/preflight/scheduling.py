@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 from lipt.adapters.cluster.api import RefusedError
-from lipt.adapters.cluster.job_manifest import Toleration
 from lipt.adapters.cluster.preflight.site import AbsentError, Site, UnknownError
-from lipt.adapters.cluster.values import amount
+from lipt.adapters.cluster.values import Toleration, amount
 from lipt.errors import RunError
 
 #: Prefix of the taints that Kubernetes sets on nodes with problems.
@@ -113,7 +112,7 @@ def _tolerating(nodes: list[dict[str, Any]], given: list[Toleration]) -> str:
     """The parameter that lets pods run on these nodes; empty if they already can."""
     wanted = list(given)
     for taint in [taint for node in nodes for taint in _refused_by(node, given)]:
-        entry = Toleration(key=taint["key"], operator="Exists", effect=taint["effect"])
+        entry = {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
         if entry not in wanted:
             wanted.append(entry)
     return f"-p tolerations='{json.dumps(wanted)}'" if wanted != given else ""
