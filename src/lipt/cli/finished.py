@@ -106,7 +106,8 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     """
     file = run.endswith((".yaml", ".yml"))
     remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
-    workspace, below, name = (f"./{run}" if run.startswith("reports/") else run).rpartition("/reports/")
+    here = run.startswith("reports/") and Path(run).exists()  # in the workspace itself
+    workspace, below, name = (f"./{run}" if here else run).rpartition("/reports/")
     name = name.partition("/")[0]  # without one of its files
     state, stored = None, bool(below) and not remote and not file
     if not (file or remote or stored or Path(run).is_file()):

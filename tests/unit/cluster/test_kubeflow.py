@@ -13,12 +13,18 @@ import pytest
 
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError, TransientError, UsageError
+from lipt.version import __version__
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, Login, serving
 
 _API = "/apis/v2beta1"
 _WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
+
+
+_LABELS = {"podMetadata": {"labels": {"app.kubernetes.io/version": __version__}}}
+#: Of a pipeline that this version compiled.
+_OURS = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": {"exec-dispatch": _LABELS}}}}}
 
 
 class Server(JsonHandler):
@@ -50,7 +56,7 @@ class Server(JsonHandler):
         version = {
             "pipeline_id": "p1",
             "pipeline_version_id": "v1",
-            "pipeline_spec": {"root": {"inputDefinitions": {}}},
+            "pipeline_spec": {"pipeline_spec": {"root": {"inputDefinitions": {}}}, "platform_spec": _OURS},
         }
         versions = {f"/pipelines/p1/versions/{name}": {"pipeline_spec": spec} for name, spec in self.specs.items()}
         self.answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,15 +158,25 @@ def test_old_servers_and_missing_namespaces() -> None:
 
 def test_an_uploaded_pipeline_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with (ROOT / "pipelines/lipt.yaml").open(encoding="utf-8") as file:
-        spec = next(yaml.safe_load_all(file))
-    monkeypatch.setattr(Kubeflow, "__init__", lambda *_: None)
-    monkeypatch.setattr(Kubeflow, "_version", lambda _: (None, spec))
+        spec, platform = yaml.safe_load_all(file)
+    uploaded = {"pipeline_spec": spec, "platform_spec": platform}
+    answer = SimpleNamespace(pipeline_versions=[SimpleNamespace(pipeline_spec=uploaded)])
+    monkeypatch.setattr(Kubeflow, "__init__", lambda self, *_: setattr(self, "namespace", "vision"))
+    monkeypatch.setattr(Kubeflow, "_pipeline", lambda *_: "p1")
+    monkeypatch.setattr(Kubeflow, "_ask", lambda *_: answer)
+    image = spec["root"]["inputDefinitions"]["parameters"]["image"]
+    image["defaultValue"] = "registry/lipt:stable-cpu@sha256:0123"  # the label of the pods tells the version
     text, defaults = preflight.pipeline(Answers(), "kubeflow", "vision")
     assert (text, defaults["jigsaws"], defaults["workspace"]) == (f"pipeline lipt {__version__}", 4, None)
-    spec["root"]["inputDefinitions"]["parameters"]["image"]["defaultValue"] = "lipt:0.0.1"
-    with pytest.raises(UsageError, match=r"for lipt 0\.0\.1, but this is") as error:
-        Kubeflow(Answers(), "vision").parameters()  # what `lipt submit` asks first
-    assert "kfp pipeline create-version -n lipt" in error.value.remedy
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    executors["exec-dispatch"]["podMetadata"]["labels"]["app.kubernetes.io/version"] = "0.0.1"
+    for ask in (Kubeflow(Answers(), "vision").parameters, lambda: Kubeflow(Answers(), "vision").submit("tiny", {})):
+        with pytest.raises(UsageError, match=r"for lipt 0\.0\.1, but this is") as error:
+            ask()
+        assert "kfp pipeline create-version -n lipt" in error.value.remedy
+    del uploaded["platform_spec"]
+    image["defaultValue"] = f"lipt:{__version__}"
+    assert Kubeflow(Answers(), "vision").parameters()["jigsaws"] == 4
 
 
 @pytest.mark.parametrize("group", [{}, {"/apis/argoproj.io/v1alpha1": {"resources": [{"name": "applications"}]}}])

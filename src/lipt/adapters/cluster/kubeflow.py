@@ -185,7 +185,8 @@ def _built_for(platform: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     for executor in executors.values():
         if found := executor.get("podMetadata", {}).get("labels", {}).get("app.kubernetes.io/version"):
             return str(found)
-    image = spec["root"]["inputDefinitions"]["parameters"].get("image", {}).get("defaultValue", "")
+    inputs = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
+    image = inputs.get("image", {}).get("defaultValue", "")
     return str(image).partition("@")[0].rpartition(":")[2]
 
 
