@@ -65,7 +65,7 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("base: {train: {epoch: 1}}\ngrid: {train.lr: [1]}", "line 1: unknown key 'train.epoch'"),
         ("grid: {a: {b: {compare.seeds: [1]}}}", "grid.a changes compare.seeds"),
         ("grid: {train.lr: 0.1}", "grid.train.lr has no list of values"),
-        ("grid: {train..lr: [0.1]}", "grid: train..lr is no setting"),
+        ("grid: {train..lr: [0.1]}", "grid: 'train..lr' is no setting"),
         ("grid: {train.lr: []}", "grid.train.lr has no list of values"),
         ("grid: {train.lr: [0.1, 0.1]}", "grid.train.lr has the value 0.1 twice"),
         ("grid: {train.lr: [0.1, '.10'], model.width: [8]}", "grid.train.lr has one value twice, as 0.1 and .10"),

@@ -37,6 +37,11 @@ WRONG = [
     ("select={fraction: 1, algorithm: el2n}", UsageError, "el2n has nothing to choose with select.fraction: 1"),
     ("select={fraction: 1, race: {rounds: [0.5]}}", UsageError, "all contestants keep the same images"),
     (
+        "select.race.contestants=[{algorithm: auto, options: {beta: 0.1}}]",
+        UsageError,
+        "algorithm auto takes no options",
+    ),
+    (
         "{data: {validation_fraction: 0.001}, select: {race: {rounds: [0.5]}}}",
         UsageError,
         "select.race: 1 validation image for 10 classes cannot rank",

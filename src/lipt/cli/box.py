@@ -12,6 +12,7 @@ import click
 from lipt.cli.options import parse_pairs
 from lipt.errors import UsageError
 from lipt.pipeline import SPREAD
+from lipt.version import __version__
 
 #: In examples.
 _SPEC = "s3://lipt/photos/specs/KEY.json"
@@ -48,7 +49,7 @@ def box() -> None:
 
 @box.command(
     short_help="Validate, ingest, train theta_*, draw the shards.",
-    epilog=_example('dispatch -p image=lipt:0.1.0 -p config="$(cat photos.yaml)"'),
+    epilog=_example(f'dispatch -p image=lipt:{__version__} -p config="$(cat photos.yaml)"'),
 )
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:

@@ -161,11 +161,16 @@ class Merge(Section):
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
     quorum: float = Field(0.5, gt=0, le=1)
     """The merge runs if at least this share of the jigsaws arrived. The same share of the models of `score.runs` must
-    arrive; with `score.disjoint`, all of them."""
+    arrive; with `score.disjoint`, all of them. If the jigsaws score (`score.model: jigsaws`), at least as many must
+    arrive as the algorithm needs."""
 
     def needed(self, count: int) -> int:
         """How many of `count` jigsaws or models must arrive."""
         return math.ceil(round(self.quorum * count, 9)) or 1  # rounded: .28 * 25 is 7.000000000000001
+
+    def or_lower(self, needed: int, count: int) -> str:
+        """The end of a remedy if too few of `count` arrived. Empty if the algorithm needs more than the quorum."""
+        return "; or lower merge.quorum" if needed == self.needed(count) > 1 else ""
 
 
 class Proxy(Section):

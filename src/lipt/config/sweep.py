@@ -286,5 +286,5 @@ def _keys(setting: Any) -> tuple[str, ...]:
     """
     keys = tuple(str(setting).split("."))
     if not all(keys):
-        raise UsageError(f"grid: {setting} is no setting", "write, for example, train.steps")
+        raise UsageError(f"grid: {setting!r} is no setting", "write, for example, train.steps")
     return keys

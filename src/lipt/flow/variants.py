@@ -127,7 +127,8 @@ def variants(config: Config) -> dict[str, Variant]:
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
     start as the configuration does (`train.start`), so that they differ only in their subsets. One starts from random
     weights and is trained for more steps, which together take as many FLOPs as all that the configuration does before
-    its main training. One starts from the model that scored. Those that `left_out` names are missing.
+    its main training. One starts from the model that scored, or from theta_p if the jigsaws score. Those that
+    `left_out` names are missing.
     """
     without = left_out(config)
     return {

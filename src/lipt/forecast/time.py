@@ -8,7 +8,7 @@ A part of a stage (a jigsaw, a score block) takes
 
 Pods that share a training exchange gradients while they compute; the slower of the two counts.
 
-A stage takes this time per round of parts, plus the start of its pods. Speeds are best measured on finished runs on the
+A stage takes this time per wave of parts, plus the start of its pods. Speeds are best measured on finished runs on the
 same machines (`forecast.calibration`). Without them, the defaults of `Machine` are assumed.
 """
 
@@ -162,7 +162,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, box_s: float
     """
     fit, layout = machine.fits.get(work.stage), _layout(work, machine, config)
     part, pods = _part(work, machine, layout, side), layout.pods * layout.nodes
-    rounds = math.ceil(work.parts / (layout.pods * layout.apart))
+    waves = math.ceil(work.parts / (layout.pods * layout.apart))
     memory = layout.apart * work.memory_bytes + (layout.members - 1) * work.member_bytes
     written = {kind: work.parts * size for kind, size in work.written.items()}
     if work.checkpoints:
@@ -175,11 +175,11 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, box_s: float
     first = (fit or _setup(work, machine)).first_s + machine.transfer_s(sum(kept.values()), pods)
     start = box_s + _start_s(work, machine, layout)
     shares: dict[Bottleneck, float] = {
-        "compute": rounds * part.compute,
-        "network": rounds * part.network,
-        "decode": rounds * part.decode,
-        "store": rounds * part.transfer + first,
-        "requests": rounds * part.waiting,
+        "compute": waves * part.compute,
+        "network": waves * part.network,
+        "decode": waves * part.decode,
+        "store": waves * part.transfer + first,
+        "requests": waves * part.waiting,
         "orchestration": start,
     }
     copies = 1 if work.streams else layout.nodes
@@ -192,7 +192,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, box_s: float
         stage=work.stage,
         pods=pods,
         parts=work.parts,
-        wall_s=rounds * part.busy + first + start,
+        wall_s=waves * part.busy + first + start,
         start_s=start,
         gpu_hours=gpu_s / 3600,
         flops=work.parts * work.flops * (fit.done if fit else 1),

@@ -18,7 +18,13 @@ ENOUGH_SEEDS = 5
 PLACEHOLDER = "CONFIG"
 #: The choice with which a random subset is compared. It needs one model and no shards, for which a small data set may
 #: have too few images. The numbers are named because a configuration with all settings has those of `merged`.
-_A_CHOICE = {"select.algorithm": "ccs", "score.model": "trajectory", "score.runs": "1", "score.epochs": "10"}
+_A_CHOICE = {
+    "select.algorithm": "ccs",
+    "score.model": "trajectory",
+    "score.runs": "1",
+    "score.disjoint": "false",
+    "score.epochs": "10",
+}
 
 
 @dataclass(frozen=True)

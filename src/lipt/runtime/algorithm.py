@@ -189,7 +189,12 @@ def _resolved(config: Config, each: Contestant | Select) -> Contestant:
     """A selection that races, with the algorithm that `auto` chooses here in its place.
 
     It is resolved while the configuration still has its race: without one, `selecting` has other rules.
+
+    Raises:
+        UsageError: `auto` with options.
     """
+    if each.algorithm == AUTO and each.options:
+        raise UsageError("select.race: algorithm auto takes no options", "name the algorithm to set its options")
     chosen = {"algorithm": each.algorithm, "options": each.options}
     own = config.model_copy(update={"select": config.select.model_copy(update=chosen)})
     return Contestant(algorithm=algorithm_of(own), options=selecting(own).options)

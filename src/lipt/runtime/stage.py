@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lipt.errors import DivergedError, LiptError, Terminated
+from lipt.errors import LiptError, Terminated
 from lipt.ledger import Cost, reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
@@ -95,8 +95,6 @@ class Stage:
         except (KeyboardInterrupt, Terminated):
             self._tell_what_is_kept()
             raise
-        except DivergedError as error:  # three stages train, each with a learning rate of its own
-            raise DivergedError(error.message, f"lower {self.name}.lr") from error
         except (RuntimeError, MemoryError, OSError) as error:
             from lipt.runtime.lost import failed_device, lost_part  # here: imports torch, as the body did
 

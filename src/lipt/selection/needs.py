@@ -46,5 +46,5 @@ class Size(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """That all models together give for a candidate."""
+        """How many numbers all models together give for a candidate."""
         return self.models * (self.classes + self.features)

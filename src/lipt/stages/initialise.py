@@ -70,6 +70,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         epochs=_epochs(ctx),
         batch_size=settings.batch_size,
         lr=settings.lr,
+        lr_name="initialise.lr",
         schedule="constant",
         augment=standard_augment(ctx),
         precision=ctx.precision,

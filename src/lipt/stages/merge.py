@@ -98,7 +98,7 @@ def check_quorum(config: Config, jigsaws: Sequence[Artifact], failures: Mapping[
         raise RunError(
             f"{count - len(missing)} of {count} jigsaws arrived, the quorum is {needed}; "
             f"missing: {', '.join(map(str, missing))}" + (f" ({reasons})" if reasons else ""),
-            "run again: only the missing ones are trained; or lower merge.quorum",
+            "run again: only the missing ones are trained" + config.merge.or_lower(needed, count),
         )
 
 

@@ -108,6 +108,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         steps=settings.steps,
         batch_size=settings.batch_size,
         lr=settings.lr,
+        lr_name="train.lr",
         schedule="cosine",
         augment=standard_augment(ctx),
         epoch_size=round(drawn / settings.top_share) if drawn and settings.draw == "ordered" else drawn,

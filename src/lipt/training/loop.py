@@ -224,7 +224,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise DivergedError(
                 f"the training loss is {loss} in epoch {self.progress.epoch + 1}",
-                "lower the learning rate",
+                f"lower {self.recipe.lr_name}",
                 images=self.progress.images + len(drawn.rows_K),
                 steps=self.progress.steps + len(drawn.sizes),
             )

@@ -30,6 +30,8 @@ class Recipe:
     precision: Precision = "fp32"
     raptr: RaptrSchedule | None = None
     """Train random subnetworks; None = the full network."""
+    lr_name: str = "the learning rate"
+    """The setting that gives `lr`, for messages."""
 
     def lr_at(self, progress: float) -> float:
         """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""

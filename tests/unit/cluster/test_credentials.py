@@ -16,7 +16,7 @@ from kubernetes.config import incluster_config, kube_config
 from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.kubeconfig import proxy_to
 from lipt.adapters.cluster.kubeflow import Kubeflow
-from lipt.adapters.cluster.patience import FIRST_ANSWER_S
+from lipt.adapters.cluster.patience import FIRST_ANSWER_S, UnreachableError
 from lipt.errors import LiptError, UsageError
 from tests.certificates import self_signed
 from tests.programs import lipt
@@ -227,7 +227,26 @@ def test_a_certificate_that_does_not_fit_is_told_at_once(tmp_path: Path, monkeyp
         Thread(target=server.serve_forever, daemon=True).start()
         use_cluster(f"https://127.0.0.1:{server.server_port}", tmp_path, monkeypatch)  # names no authority
         begin = time.monotonic()
-        with pytest.raises(UsageError, match=r"no TLS connection .* \[SSL: CERTIFICATE_VERIFY_FAILED\]"):
-            Cluster().get("/version")
+        try:
+            with pytest.raises(UsageError, match=r"no TLS connection .* \[SSL: CERTIFICATE_VERIFY_FAILED\]"):
+                Cluster().get("/version")
+        finally:
+            server.shutdown()
         assert time.monotonic() - begin < FIRST_ANSWER_S
-        server.shutdown()
+
+
+def test_once_the_server_has_answered_an_error_of_tls_is_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a load balancer restarts, or a new certificate comes before its authority."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Named) as server:
+        server.socket = self_signed(tmp_path).wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever, daemon=True).start()
+        use_cluster(f"https://127.0.0.1:{server.server_port}", tmp_path, monkeypatch)
+        cluster = Cluster(patience_s=0.1)
+        try:
+            cluster._answered = True
+            with pytest.raises(UnreachableError, match=r"is unreachable: \[SSL: CERTIFICATE_VERIFY_FAILED\]"):
+                cluster.get("/version")
+        finally:
+            server.shutdown()

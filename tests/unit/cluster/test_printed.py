@@ -105,3 +105,11 @@ def test_a_log_whose_beginning_its_node_has_dropped() -> None:
     node.lines.clear()
     node.says(2, "second\n")
     assert log.news(node.answer(log.query), over=False) == "second\n"
+
+
+def test_what_the_node_says_without_a_time_is_told_once_and_loses_nothing() -> None:
+    log, remark = GrowingLog(), "failed to create fsnotify watcher: too many open files"
+    first = "2026-01-02T03:04:05.1Z one\n"
+    assert log.news(f"{first}{remark}\n", over=False) == f"one\n{remark}\n"
+    assert log.query["sinceTime"] == "2026-01-02T03:04:05Z"
+    assert log.news(f"{first}2026-01-02T03:04:06.1Z two\n{remark}\n", over=True) == "two\n"

@@ -353,6 +353,7 @@ def test_a_random_subset_is_followed_by_a_comparison_with_a_chosen_one(continued
         "  --set select.algorithm=ccs \\",
         "  --set score.model=trajectory \\",
         "  --set score.runs=1 \\",
+        "  --set score.disjoint=false \\",
         "  --set score.epochs=10 \\",
         "  --set 'compare.seeds=[0,1,2,3,4]' \\",
         "  --set 'compare.variants=[lipt,stratified,random-longer]'",

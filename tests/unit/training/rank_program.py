@@ -32,7 +32,6 @@ CPU = torch.device("cpu")
 Tensors = dict[str, Tensor]
 
 
-#: name -> (layer, input per process)
 def without_bias() -> nn.Module:
     """As `nn.BatchNorm2d(4, bias=False)` of newer versions of PyTorch."""
     layer = nn.BatchNorm2d(4)
@@ -40,6 +39,7 @@ def without_bias() -> nn.Module:
     return layer
 
 
+#: name -> (layer, input per process)
 NORMS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, ...]]]] = {
     "even": (lambda: nn.BatchNorm2d(4), [(4, 4, 3, 3), (4, 4, 3, 3)]),
     "uneven": (lambda: nn.BatchNorm2d(4), [(5, 4, 3, 3), (2, 4, 3, 3)]),

@@ -1,6 +1,7 @@
 """The Kubernetes API: credentials, and its errors as errors of lipt."""
 
 import json
+import re
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from lipt.adapters.cluster import kubeconfig
 from lipt.adapters.cluster.admission import reason_of, remedy_of
 from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience, UnreachableError
+from lipt.adapters.tls import stays
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 #: Seconds within which a connection must stand.
@@ -189,15 +191,20 @@ class Cluster:
             pass
         raise UsageError("the credentials for the cluster have a character that cannot be sent", _LOG_IN)
 
-    def _without_tls(self, reason: str) -> LiptError:
-        why = " ".join(reason.partition("\n")[2].split())
-        if "EOF" in why:
+    def _without_tls(self, told: str) -> LiptError:
+        """The error for one of TLS, in the words of the client library."""
+        why, reason = " ".join(told.partition("\n")[2].split()), re.search(r"\[SSL: (\w+)\]", told)
+        if self._answered or not (reason and stays(reason[1])):
+            if self._answered and "CERTIFICATE" in why:  # a new authority may have come
+                with suppress(LiptError):
+                    self._load()
             return UnreachableError(
                 f"the Kubernetes API server {self.host} is unreachable: {why}", "check the cluster, then try again"
             )
+        whose = "your kubeconfig" if self._of_person else "the pod's service account"
         return UsageError(
             f"no TLS connection to the Kubernetes API server {self.host}: {why}",
-            "check server and certificate-authority in your kubeconfig",
+            f"check server and certificate authority of {whose}",
         )
 
 

@@ -167,7 +167,7 @@ class Kubeflow:
         whole = versions[0].pipeline_spec
         spec = whole.get("pipeline_spec", whole)
         check_version(
-            _built_for(whole.get("platform_spec", {}), spec),
+            _built_for(whole.get("platform_spec") or {}, spec),
             what=f"the newest version of pipeline {_PIPELINE}",
             remedy=f"kfp pipeline create-version -n {_PIPELINE} -v {__version__} pipelines/lipt.yaml",
         )

@@ -48,7 +48,7 @@ class GrowingLog:
     def __init__(self) -> None:
         self._last, self._count = "", 0
         """The time of the last line, and how many lines have it."""
-        self._printed, self._remark = Printed(), ""
+        self._printed, self._remarks = Printed(), set[str]()
 
     @property
     def query(self) -> dict[str, str]:
@@ -70,8 +70,8 @@ class GrowingLog:
         for line in lines:
             time, _, text = line.partition(" ")
             if not time[:1].isdigit():  # the node's own remark, without a time; it may come with each answer
-                if line != self._remark:
-                    self._remark = line
+                if line not in self._remarks:
+                    self._remarks.add(line)
                     fresh.append(f"{line}\n")
                 continue
             if time < before:

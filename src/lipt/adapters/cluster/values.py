@@ -55,9 +55,9 @@ Bytes = Annotated[str, AfterValidator(_bytes)]
 def _toleration(given: dict[str, Any]) -> dict[str, Any]:
     known = {"key", "operator", "value", "effect", "tolerationSeconds"}
     effects = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
-    if given.keys() - known or given.get("operator", "Equal") not in ("Equal", "Exists"):
+    if given.keys() - known or (given.get("operator") or "Equal") not in ("Equal", "Exists"):
         raise ValueError("no toleration")
-    if given.get("effect", "") not in effects:
+    if (given.get("effect") or "") not in effects:
         raise ValueError("no effect of a taint")
     return given
 

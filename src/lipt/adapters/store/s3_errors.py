@@ -8,6 +8,7 @@ from minio.error import InvalidResponseError, S3Error, ServerError
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from lipt.adapters.store.base import StoreError
+from lipt.adapters.tls import stays
 from lipt.errors import LiptError, TransientError, UsageError
 
 #: Codes with which a store refuses the credentials.
@@ -23,11 +24,6 @@ _ELSEWHERE = {
 }  # fmt: skip
 _BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
-#: Reasons of an error of TLS that come back: the other side speaks another protocol, or refuses ours.
-_NO_TLS = {
-    "HTTP_REQUEST", "SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL",
-    "WRONG_VERSION_NUMBER",
-}  # fmt: skip
 
 
 def is_busy(status: int) -> bool:
@@ -35,12 +31,10 @@ def is_busy(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status != 501)  # 501: the store has no such operation
 
 
-def _stays(error: SSLError) -> bool:
-    """Whether certificate or protocol do not fit. Otherwise the connection broke, as when a store restarts."""
+def _reason(error: SSLError) -> str:
+    """OpenSSL's reason; empty if it has none."""
     cause = error.args[0] if error.args else None
-    if not isinstance(cause, ssl.SSLError) or isinstance(cause, ssl.SSLCertVerificationError):
-        return True
-    return cause.reason in _NO_TLS
+    return (cause.reason or "") if isinstance(cause, ssl.SSLError) else ""
 
 
 def no_bucket(bucket: str) -> UsageError:
@@ -62,7 +56,10 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
             f"check that the store runs and that LIPT_S3_ENDPOINT is correct{also}, then run the same command again",
         )
 
-    if isinstance(error, SSLError) and _stays(error):
+    if isinstance(error, SSLError):
+        reason = _reason(error)
+        if reason and not stays(reason):
+            return transient(reason)
         return UsageError(
             f"{where}: no TLS connection to {endpoint}: {error}",
             "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md)",

@@ -163,7 +163,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
 
 
 def _scorer_accuracy(outcome: Outcome) -> float | None:
-    """Validation accuracy of the model that scored; None if there is none, or if an older version left it out."""
+    """Validation accuracy of the model that scored, or of theta_p; None if no stage measured it."""
     for artifact in (outcome.merged, *outcome.scores):
         if artifact is not None and "accuracy" in artifact.summary:
             return float(artifact.summary["accuracy"])

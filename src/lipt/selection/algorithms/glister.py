@@ -19,10 +19,15 @@ from lipt.selection.registry import Group, Picks, Task, per_group, register, req
 
 
 def glister_bytes(size: Size, **_: Any) -> int:
-    """Bytes that GLISTER takes besides the outputs and a float32 copy of them."""
-    # The validation samples, as many as candidates at most, while they are copied; the gains along the directions of
-    # the screen, while one is added.
-    return 4 * size.n * (2 * size.numbers + 2 * _Screen.DIRECTIONS)
+    """Bytes that GLISTER takes besides the outputs and a float32 copy of them.
+
+    The validation samples are counted as if they were as many as the candidates.
+    """
+    # The validation samples, while they are copied; the directions of the screen and the gains along them, while one
+    # is added.
+    directions = min(_Screen.DIRECTIONS, size.k)
+    basis = 8 * directions * size.models * size.classes * (size.features + 1)
+    return basis + 4 * size.n * (2 * size.numbers + 2 * directions)
 
 
 @register("glister", models=1, validation=True, memory=glister_bytes)

@@ -55,7 +55,8 @@ def gradmatch(
 
     Greedily minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0, where u is the mean |g_i|^2 of the group, so
     picks and weights do not depend on the gradients' scale. There are always k distinct samples: one whose best weight
-    is zero stays chosen with weight 0. The picks of a group without any gradient get weights n / k (or 1 / k).
+    is zero stays chosen with weight 0. The picks of a group without any gradient get weights n / k, with
+    `target: mean` 1 / k.
     It runs on the CPU, to which outputs on a GPU are copied one group at a time.
 
     Args:

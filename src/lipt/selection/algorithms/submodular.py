@@ -38,7 +38,8 @@ DENSE_LIMIT = 16384
 SPARSE_LIMIT = 50_000
 #: Samples whose distances to close ones are computed at once: few, so that they take little memory.
 CLOSE = 32
-#: Cosines are off by a few rounding errors: they serve as distances only if 1 - cos of all pairs exceeds this many.
+#: Cosines are off by a few rounding errors: they serve as distances only if 1 - cos of all pairs exceeds this
+#: many of them.
 FAR = 1024
 #: Unit vectors that differ by less than this many rounding errors are equal.
 ALIKE = 32
