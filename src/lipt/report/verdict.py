@@ -130,6 +130,8 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {shares(row)}, {length(row)}."
         price = [*against_its_price(row, others), *against_its_scorer(row)]
         told = [_accuracy(row), *_other_images(row, others), *price]
+        if not random_rivals(row, others):
+            told.append("`train.random_baseline: true` also trains on a random subset of the same size.")
         return Verdict(headline=headline, level="unknown", sentences=[*told, *sentences])
     delta = difference(row, random)
     price = [*price_over_random(row, random), *against_its_price(row, others), *against_its_scorer(row)]

@@ -442,3 +442,8 @@ def test_groups_hold_equal_budgets_only_and_ours_comes_first():
 def test_an_interval_ends_at_100_points() -> None:
     verdict = judge([row("lipt", [0.9, 0.1, 0.9], "selected"), row("random", [0.1, 0.9, 0.1], "random")])
     assert verdict.headline.endswith("the difference lies between −100.00 and +100.00 points. Run five or more.")
+
+
+def test_without_any_random_row_the_verdict_says_how_to_get_one():
+    alone = judge([row("lipt", [0.9] * 3, "selected")])
+    assert alone.sentences[-1].startswith("`train.random_baseline: true` also trains on a random subset")
