@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from lipt.adapters.store import open_store
 from lipt.errors import TransientError, UsageError
 from tests.conftest import MinioProcess
+from tests.unit.cluster.servers import JsonHandler, serving
 
 CLIENT = "lipt"
 
@@ -117,12 +118,17 @@ def test_a_pod_that_cannot_reach_aws_says_so(pod: Path, monkeypatch: pytest.Monk
         open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 
-def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(
-    pod: Path, issuer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", issuer)  # it does not know POST: 501
+class Busy(JsonHandler):
+    """Answers as AWS does that has too much to do."""
+
+    def do_POST(self) -> None:
+        self.answer_text("<busy>", 503, kind="text/xml")
+
+
+def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
-    with pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 501\)"):
+    with serving(Busy) as address, pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 503\)"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", address)
         open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 

@@ -50,7 +50,6 @@ def format_seconds(seconds: float | None) -> str:
     minutes, rest_s = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest_s:02d} s"
-    minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 

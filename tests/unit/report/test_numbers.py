@@ -39,7 +39,6 @@ from lipt.report.numbers import (
         (format_seconds(284.2), "4 min 44 s"),
         (format_seconds(3599.9), "1 h 00 min"),
         (format_seconds(7500), "2 h 05 min"),
-        (format_seconds(7259), "2 h 01 min"),
         (format_percent(0.7412), "74.12 %"),
         (format_budget(0.005), "0.5 %"),
         (format_budget(1), "100 %"),
