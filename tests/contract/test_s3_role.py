@@ -127,9 +127,10 @@ class Busy(JsonHandler):
 
 def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
-    with serving(Busy) as address, pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 503\)"):
+    with serving(Busy) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", address)
-        open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
+        with pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 503\)"):
+            open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 
 @pytest.mark.parametrize("variable", ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"])
