@@ -35,6 +35,7 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
     "ccs el2n": ("ccs", {"score": "el2n"}, "trajectory"),
     "ccs aum": ("ccs", {"score": "aum"}, "trajectory"),
     "dual": ("dual", {}, "trajectory"),
+    "dual, c_d 5.5": ("dual", {"c_d": 5.5}, "trajectory"),
     "dyn_unc": ("dyn_unc", {}, "trajectory"),
     "el2n": ("el2n", {}, "trajectory"),
     "aum": ("aum", {}, "trajectory"),

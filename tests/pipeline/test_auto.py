@@ -9,7 +9,7 @@ import pytest
 
 from lipt.config import override
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.runtime.algorithm import contestants, selecting
+from lipt.runtime.algorithm import contestants, reason_of_auto, selecting
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
@@ -35,14 +35,13 @@ def config_with(folder: Path, train: dict[str, Any], select: dict[str, Any] | No
         ({"steps": 300}, 50),
     ],
 )
-def test_auto_is_ccs_if_the_training_sees_each_image_often(
+def test_auto_changes_its_rule_if_the_training_sees_each_image_often(
     tmp_path: Path, train: dict[str, Any], passes: float
 ) -> None:
     config = config_with(tmp_path, train, {"fraction": 0.2}).config
     assert passes_of(config, 900) == pytest.approx(passes, rel=0.001)
-    expected = ("ccs", {"score": "el2n"}) if passes >= 50 else ("auto", {})
     chosen = selecting(config, 900)
-    assert (chosen.algorithm, chosen.options) == expected
+    assert (chosen.algorithm, chosen.options) == ("dyn_unc" if passes >= 50 else "auto", {})
     assert selecting(config).algorithm == "auto"  # without the number of candidates
 
 
@@ -65,8 +64,11 @@ def test_passes_are_counted_in_the_steps_that_the_training_takes(tmp_path: Path)
         (0.039, 100, "ccs"),
         (0.04, 100, "dyn_unc"),
         (0.141, 49, "dual"),
-        (0.141, 50, "ccs"),
-        (0.3, 500, "dual"),
+        (0.141, 50, "dyn_unc"),
+        (0.3, 1, "dual"),
+        (0.3, 2, "dyn_unc"),
+        (0.3, 20, "dyn_unc"),
+        (0.3, 21, "dual"),
     ],
 )
 def test_in_longer_trainings_it_is_what_was_measured(tmp_path: Path, fraction: float, epochs: int, rule: str) -> None:
@@ -76,10 +78,13 @@ def test_in_longer_trainings_it_is_what_was_measured(tmp_path: Path, fraction: f
     assert chosen.options == ({"score": "el2n"} if rule == "ccs" else {})
 
 
-def test_dyn_unc_needs_the_ten_epochs_with_which_it_was_measured(tmp_path: Path) -> None:
-    ctx = config_with(tmp_path, {"epochs": 100})
+@pytest.mark.parametrize(("fraction", "rule"), [(0.1, "dyn_unc"), (0.035, "ccs")])
+def test_a_rule_needs_the_ten_epochs_with_which_it_was_measured(tmp_path: Path, fraction: float, rule: str) -> None:
+    ctx = config_with(tmp_path, {"epochs": 100}, {"fraction": fraction})
     short = override(ctx.config, {"score": {"epochs": 9}})
-    assert [selecting(each, 900).algorithm for each in (ctx.config, short)] == ["dyn_unc", "ccs"]
+    assert [selecting(each, 900).algorithm for each in (ctx.config, short)] == [rule, "auto"]
+    assert "along ten epochs: at 10 % in 500 steps two gained +1.8 ± 0.7" in reason_of_auto(short, 900)
+    assert "along ten epochs" not in reason_of_auto(ctx.config, 900)
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.28, 0.5])

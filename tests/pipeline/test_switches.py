@@ -149,9 +149,10 @@ def test_classic_grand_averages_independent_runs(folder: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["ccs", "dual"])
 def test_the_profiles_of_other_papers_run(folder: Path, profile: str) -> None:
-    changes = {"profile": profile, "select": {"algorithm": profile}, "score": {"epochs": 3}, "train": {"steps": 5}}
+    changes = {"profile": profile, "select": {"algorithm": profile}, "score": {"epochs": 10}, "train": {"steps": 5}}
     outcome = run_tiny(folder, changes)
-    assert outcome.subset.settings["select"]["options"] == ({"score": "aum"} if profile == "ccs" else {})
+    options = {"ccs": {"score": "aum"}, "dual": {"window": 10, "c_d": 5.5}}
+    assert outcome.subset.settings["select"]["options"] == options[profile]
     assert (outcome.merged, len(outcome.prepared.initial)) == (None, 1)
     assert outcome.trained.model.summary["steps"] == 5
 

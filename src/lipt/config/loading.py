@@ -40,7 +40,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "dual": {
         "initialise": {"batch_size": 128},
         "score": {"model": "trajectory", "runs": 1, "epochs": 30},
-        "select": {"algorithm": "dual"},
+        "select": {"algorithm": "dual", "options": {"window": 10, "c_d": 5.5}},
         "train": {"steps": 31_400, "batch_size": 32},
     },
 }

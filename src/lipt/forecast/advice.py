@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lipt.forecast.ways import GAINS, Option
+from lipt.forecast.ways import GAINS, LABELS, Option
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.selection.auto import worth_its_cost
 
-#: The shares around those at which such a start was compared with random weights.
-START_SHARES = (0.07, 0.14)
-#: From this share on, theta_p's scores gained little or nothing over a random subset.
-THETA_P_PAYS_BELOW = 0.05
+#: The shares around 5, 10 and 20 %, where random images were trained from such a start.
+START_SHARES = (0.04, 0.25)
+#: Between 1 %, where theta_p's scores were worth their cost, and 5 %, where they were not.
+THETA_P_PAYS_BELOW = 0.02
 
 #: A subset with fewer images per class, on average, is not advised: we measured 45 or more.
 LEAST_PER_CLASS = 10
@@ -81,13 +81,15 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
         )
     ways = {each.way: each for each in fits if each.share == largest}
     passes = next(each.passes for each in ways.values())
+    worth = worth_its_cost(largest, passes, ways)
     if "continued" in ways and START_SHARES[0] <= largest <= START_SHARES[1]:
         option, (measured,) = ways["continued"], GAINS["continued"]
         why = "the largest share that fits; a start from the weights of ten epochs on all images gained most"
         if max(option.steps, measured) > 2 * min(option.steps, measured):
             why += f" (measured in {measured:,} steps; this one has {option.steps:,.0f})"
-        return Advice(option=option, why=why)
-    if worth := worth_its_cost(largest, passes, ways):
+        other = LABELS[worth.scorer if worth else "random"]
+        return Advice(option=option, why=f"{why}. If your training must start from random weights: {other}")
+    if worth:
         option = ways[worth.scorer]
         why = (
             f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
@@ -97,7 +99,7 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
             why += f" (measured in {worth.steps:,} steps; this one has {option.steps:,.0f})"
         return Advice(option=option, why=why)
     if largest >= THETA_P_PAYS_BELOW:
-        why = "the largest share that fits; scores of theta_p gained 8 points at 1 %, and little or nothing from 5 % on"
+        why = "the largest share that fits; scores of theta_p were worth their cost at 1 %, and not from 5 % on"
         return Advice(option=ways["random"], why=why)
     if "theta_p" in ways:
         why = "the largest share that fits; at 1 % scores of theta_p gained 8 points"

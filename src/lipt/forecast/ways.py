@@ -18,7 +18,7 @@ from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import kept_images, passes_of
-from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, rule_by_passes
+from lipt.selection.auto import DUAL_GAINS, MEASURED_EPOCHS, THETA_P_GAINS, rule_by_passes
 
 Way = Literal["random", "continued", "theta_p", "proxy", "trajectory", "rs2", "all"]
 
@@ -32,9 +32,6 @@ LABELS: Mapping[Way, str] = {
     "rs2": "fresh draws (RS2)",
     "all": "no choice",
 }
-#: Epochs of the scorers along whose trajectory an option chooses, and of the training on all images from whose weights
-#: a training starts.
-_EPOCHS = 10
 #: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
 RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+10.6 ± 2.8", 0.05: "+0.6 ± 0.7", 0.1: "−0.1 ± 1.1", 0.2: "−0.1 ± 1.6", 0.3: "−0.0 ± 0.5"},
@@ -42,7 +39,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
 #: Points above a class-balanced random subset of the same size on CIFAR-10, with the 95 % interval, by way, steps and
-#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`.
+#: share. Where one of `RULES_BY_PASSES` holds, it has the gain of the way `trajectory`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
     "continued": {2000: {0.1: "+15.7 ± 2.0"}},
@@ -101,7 +98,7 @@ class Option:
     @property
     def _measured(self) -> tuple[str, int | None]:
         """Gain and steps, of the number of steps that is nearest among those at which this share was measured."""
-        rule = rule_by_passes(self.share, self.passes, _EPOCHS)
+        rule = rule_by_passes(self.share, self.passes, MEASURED_EPOCHS)
         if self.way == "trajectory" and rule:
             return (rule.gain, rule.steps) if self.share == rule.share else ("", None)
         by_steps = GAINS[self.way]
@@ -126,7 +123,7 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if way == "rs2" else {})
     algorithms = {"random": "stratified", "continued": "stratified", "theta_p": "ccs"}
-    trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": _EPOCHS}
+    trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": MEASURED_EPOCHS}
     scores: dict[Way, dict[str, Any]] = {
         "continued": trajectory,
         "theta_p": {"model": "merged"},

@@ -54,7 +54,7 @@ def own_memory(config: Config, group: int, *, models: int, classes: int, feature
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `rule_by_passes` from 25 passes on or more. Along the trajectory of another network than the trained one it
+    That is `rule_by_passes`. Along the trajectory of another network than the trained one it
     is `ccs`. If the training starts from the trajectory's network, it is a random subset.
 
     Args:
