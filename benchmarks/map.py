@@ -91,7 +91,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield {"steps": 0, "fraction": 1.0, "rule": "start", "epochs": epochs}
     for steps, fraction, rule in itertools.product(arguments.steps, arguments.fractions, arguments.rules):
         for epochs in [0] if RULES[rule][2] in ("nothing", "theta_p") else arguments.epochs:
-            if rule in ("dual", "dyn_unc") and epochs < 2:
+            if rule in ("dual", "dual, c_d 5.5", "dyn_unc") and epochs < 2:
                 continue
             yield {"steps": steps, "fraction": fraction, "rule": rule, "epochs": epochs}
 

@@ -179,7 +179,8 @@ def test_a_full_disk_and_a_slow_jigsaw(tmp_path: Path) -> None:
     """Two faults in two runs at a time. A pod that fills its scratch space is evicted, and repeated elsewhere; training
     goes on from its checkpoint. A jigsaw never comes to its end, and the swarm ends without it long before the
     deadline."""
-    disk = Run(tmp_path, "disk", {"train": {"epochs": 150, "checkpoint_s": 1.0}}, gpus=0)  # the nodes are the other's
+    changes = {"select": {"algorithm": "random"}, "train": {"epochs": 150, "checkpoint_s": 1.0}}
+    disk = Run(tmp_path, "disk", changes, gpus=0)  # the nodes are the other's
     pod = disk.running(lambda: disk.pods("train"), why="train")
     until(lambda: any(key.endswith("/checkpoint") for key in trained(disk)), why="there is a checkpoint")
     signal("STOP", pod)  # the kubelet looks at the disk once a minute: training would be over by then

@@ -7,10 +7,13 @@ from typing import Any
 
 from tests.e2e.cluster import Run, driver, is_running, kubectl, minio_pod, trained, until
 
+#: Nothing has to score before the training.
+RANDOM = {"select": {"algorithm": "stratified"}}
+
 
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
-    changes = {"train": {"epochs": 60, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    changes = RANDOM | {"train": {"epochs": 60, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     run = Run(tmp_path, "training", changes)  # both GPUs: the waiting box holds none
 
     first, second = in_training(run)
@@ -27,7 +30,7 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     assert "another pod of this training was lost" in next(message for code, message in codes if code == 3)
     assert "continues after epoch" in run.logs()
     components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()}
-    assert components == {"initialise", "pretrain", "train", "evaluate"}
+    assert components == {"train", "evaluate"}
     assert {gpus_of(pod) for pod in run.workers()} == {"1"}
     assert {gpus_of(pod) for box in ("dispatch", "train") for pod in run.pods(box)} == {"0"}
     assert sorted(key.rsplit("/", 1)[1] for key in trained(run)) == [
@@ -45,10 +48,10 @@ def gpus_of(pod: dict[str, Any]) -> str:
 
 def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
     """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
-    changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    changes = RANDOM | {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     stores = minio_pod()["spec"]["nodeName"]
     run = Run(tmp_path, "training-node", changes, gpus=0)
-    run.running(lambda: run.pods("merge"), why="the merge")
+    run.running(lambda: run.pods("select"), why="the selection")
     kubectl("cordon", stores)  # so the box and the two pods share the other two nodes, and one pod is alone on its node
     try:
         pods = in_training(run)
