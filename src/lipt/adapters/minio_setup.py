@@ -23,7 +23,7 @@ from minio.error import InvalidResponseError, MinioAdminException, MinioExceptio
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.cluster.api import Cluster, MissingError, Objects
+from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.patience import Patience
 from lipt.adapters.store.s3 import client_of
 from lipt.adapters.store.s3_errors import REFUSED, is_busy
@@ -47,7 +47,7 @@ class Login:
     password: str
 
 
-def login_of(api: Objects, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
+def login_of(api: Cluster, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
     """The user name and the password in a Secret, under these keys. Creates a missing Secret for `user`.
 
     Raises:

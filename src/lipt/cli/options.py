@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +16,7 @@ from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from lipt.progress import Reporter
     from lipt.runtime.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,18 +138,23 @@ def refuse_seed(overrides: Iterable[str]) -> None:
 
 
 @contextmanager
-def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
-    """Configuration, workspace and reporter of a verb; always releases the terminal."""
-    from lipt.config import load_config
+def open_reporter() -> Iterator[Reporter]:
+    """The reporter of a verb; always releases the terminal."""
     from lipt.progress import make_reporter
+
+    with closing(make_reporter(quiet=is_quiet(), verbose=is_verbose())) as reporter:
+        yield reporter
+
+
+@contextmanager
+def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
+    """Configuration, workspace and reporter of a verb."""
+    from lipt.config import load_config
     from lipt.runtime.context import Context
 
     config = load_config(config_path, list(overrides))
-    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
-    try:
+    with open_reporter() as reporter:
         yield Context.of(config, reporter, dry_run=dry_run)
-    finally:
-        reporter.close()
 
 
 def print_json(document: Any) -> None:

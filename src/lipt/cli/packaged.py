@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -16,13 +16,6 @@ def packaged(name: str) -> Path:
     """The folder NAME: inside an installed package, beside `src` in a checkout."""
     inside = _PACKAGE / name
     return inside if inside.is_dir() else _PACKAGE.parents[1] / name
-
-
-def completes(
-    names: Callable[[], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """What the shell offers for an argument that is one of these names."""
-    return lambda _context, _option, begun: [name for name in names() if name.startswith(begun)]
 
 
 def is_named(name: str | None, known: Mapping[str, str], what: str) -> bool:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.packaged import completes, copy_out, is_named, packaged
+from lipt.cli.packaged import copy_out, is_named, packaged
+from lipt.cli.suggestions import completes
 
 #: name -> what it is; `manifests` is a folder, the others are files of `pipelines/`.
 _EXPORTS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.options import Amount, check_target, output_option, parse_pairs, print_json
-from lipt.cli.suggestions import algorithms
+from lipt.cli.suggestions import algorithms, completes
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _BLOCK = ("labels", "logits", "features")
     default="auto",
     show_default=True,
     help="Name of the selection algorithm.",
-    shell_complete=algorithms,
+    shell_complete=completes(algorithms),
 )
 @click.option(
     "--fraction",

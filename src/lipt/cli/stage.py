@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.options import config_options, open_context, output_option, print_json
-from lipt.cli.suggestions import stages
+from lipt.cli.suggestions import completes
 from lipt.errors import UsageError, did_you_mean
 from lipt.pipeline import STAGE_NAMES
 
@@ -23,7 +23,7 @@ _MADE_BY = {
 
 
 @click.command()
-@click.argument("name", shell_complete=stages)
+@click.argument("name", shell_complete=completes(lambda: STAGE_NAMES))
 @config_options
 @click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
 @click.option("--index", type=click.IntRange(min=0), help="Index of the worker, group, score block or run.")
@@ -78,11 +78,9 @@ def _arguments(
         key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()
     }
     for each in signature:
-        is_index, optional = each.annotation is int, "None" in parameters[each.name]
+        is_index = each.annotation is int
         if is_index and index is not None:
             arguments[each.name] = index
-        elif optional and each.default is each.empty:
-            arguments.setdefault(each.name, None)
         elif each.name not in arguments and each.default is each.empty:
             option = "--index NUMBER" if is_index else f"--in {each.name}=STAGE/KEY"
             raise UsageError(f"{name} needs {each.name}", f"add {option}")

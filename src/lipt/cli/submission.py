@@ -11,7 +11,7 @@ import click
 
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.cli.options import F, parse_pairs
-from lipt.cli.suggestions import pod_parameters
+from lipt.cli.suggestions import completes, pod_parameters
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, UsageError
 from lipt.pipeline import ClusterEngine
@@ -47,7 +47,7 @@ def engine_options(help_text: str, *, required: bool = False) -> Callable[[F], F
                 multiple=True,
                 metavar="NAME=VALUE",
                 help="A parameter of the pipeline, such as gpus=1.",
-                shell_complete=pod_parameters,
+                shell_complete=completes(pod_parameters),
             ),
             click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow."),
             click.option("--engine", type=engines, required=required, help=help_text),

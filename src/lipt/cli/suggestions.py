@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
-def algorithms(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """Names of algorithms that begin like this."""
+
+def completes(names: Callable[[], Iterable[str]]) -> Complete:
+    """What the shell offers for an argument that is one of these names."""
+    return lambda _context, _option, begun: [name for name in names() if name.startswith(begun)]
+
+
+def algorithms() -> list[str]:
     from lipt.selection import ALGORITHMS
 
-    return [name for name in sorted({"auto", *ALGORITHMS}) if name.startswith(begun)]
+    return sorted({"auto", *ALGORITHMS})
 
 
-def networks(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """Names of LiPT's own networks that begin like this."""
+def networks() -> list[str]:
+    """LiPT's own."""
     from lipt.training.networks import model_names
 
-    return [name for name in model_names() if name.startswith(begun)]
+    return list(model_names())
 
 
-def stages(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """Names of stages that begin like this."""
-    from lipt.pipeline import STAGE_NAMES
-
-    return [name for name in STAGE_NAMES if name.startswith(begun)]
-
-
-def pod_parameters(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """`NAME=` of each parameter of the pods that begins like this."""
+def pod_parameters() -> list[str]:
     from lipt.adapters.cluster.job_manifest import Pods
 
-    return [f"{name}=" for name in Pods.model_fields if name.startswith(begun)]
+    return [f"{name}=" for name in Pods.model_fields]
 
 
-def settings(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
+def settings(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     """`a.b=` of each setting that begins like this; `a.b=value` if it is the only one and its values can be listed."""
     values = setting_values()
     name, equals, value = begun.partition("=")
@@ -44,7 +42,7 @@ def settings(context: click.Context, option: click.Parameter, begun: str) -> lis
     if len(names) != 1:
         return [f"{each}=" for each in names]
     named = {"select.algorithm": algorithms, "model.name": networks}.get(names[0])
-    known = named(context, option, value) if named else values[names[0]]
+    known = named() if named else values[names[0]]
     return [f"{names[0]}={each}" for each in known if each.startswith(value)] or [f"{names[0]}="] * (not equals)
 
 

@@ -18,17 +18,17 @@ from lipt.cli.options import (
     PREDICTS,
     check_target,
     dry_run_option,
+    open_reporter,
     output_option,
     print_json,
     refuse_seed,
     set_option,
 )
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
-from lipt.cli.verbose import complain, is_quiet, is_verbose
+from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
-from lipt.progress import make_reporter
 from lipt.report.sweep import LEGEND, Result, read_lines, table, table_texts, to_lines
 from lipt.report.sweep_verdict import sweep_verdict
 from lipt.runtime.context import Context
@@ -77,16 +77,6 @@ def sweep(
     click.echo(f"\nresults: {path}")
 
 
-@contextmanager
-def context_of(found: Sweep) -> Iterator[Context]:
-    """The context of a sweep's base; always releases the terminal."""
-    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
-    try:
-        yield Context.of(found.base, reporter)
-    finally:
-        reporter.close()
-
-
 def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     """Run a sweep; its results are in the file after each point, unless earlier results of it would be lost.
 
@@ -118,8 +108,8 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
                 return runs.run(save)
         from lipt.flow.sweep import run_sweep
 
-        with context_of(found) as ctx:
-            return run_sweep(ctx, found.points, save)
+        with open_reporter() as reporter:
+            return run_sweep(Context.of(found.base, reporter), found.points, save)
     except RunError:
         if stale:
             complain(f"lipt: {path} keeps its earlier results until all of their points are finished again")
@@ -173,8 +163,7 @@ def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
     def opened() -> AbstractContextManager[Store]:
         return open_store_of_runs(cluster, place.namespace, str(parameters["s3"]), found.base.workspace)
 
-    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
-    try:
+    with open_reporter() as reporter:
         runs = SweepRuns(
             found.points,
             client=client,
@@ -187,8 +176,6 @@ def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
         for what in unknown:
             reporter.alert(f"not checked: {what}")
         yield runs
-    finally:
-        reporter.close()
 
 
 def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
@@ -208,7 +195,8 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
     if place is None:
         from lipt.flow.sweep import check_points
 
-        with context_of(found) as ctx:
+        with open_reporter() as reporter:
+            ctx = Context.of(found.base, reporter)
             check_points(ctx, found.points)
             show_missing(ctx, found.points, sizes, output)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lipt.config import Train
 from lipt.flow.checks.validation import check_comparison, check_run
@@ -12,11 +12,11 @@ from lipt.flow.dag import run, score_and_select, train_and_evaluate, trains_mode
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
 from lipt.flow.reporting.report import write_report
-from lipt.flow.reporting.rows import Entry, label_of
+from lipt.flow.reporting.rows import Entry, costs_of, label_of, rows_of
 from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
 from lipt.progress import Reporter
-from lipt.report.document import Document
+from lipt.report.document import Document, Row
 from lipt.report.rivals import LONGER
 from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
@@ -85,7 +85,10 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
                 chosen = entries["lipt"].outcomes[number]
                 if not all(artifact.is_finished for artifact in chosen.artifacts()):
                     continue
-                changes |= {"train": changes["train"] | {"steps": Spent.of(ctx, chosen).longer_steps}}
+                subset = chosen.subset.summary
+                (row,) = rows_of([alone := Entry.of(variant, [chosen])], costs_of(ctx, [alone]))
+                steps = longer_steps(row, chosen.config.train, candidates=subset["candidates"], kept=subset["count"])
+                changes |= {"train": changes["train"] | {"steps": steps}}
             ctx.reporter.say(f"-- {variant.name}, seed {seed}")
             with scope(ctx.reporter, f"{variant.name}/seed {seed}"):
                 outcomes.append(run(with_config(ctx, changes)))
@@ -104,40 +107,15 @@ def scope(reporter: Reporter, name: str) -> Iterator[None]:
         reporter.scope = outer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """What a run that chose its data has taken."""
+def longer_steps(row: Row, settings: Train, *, candidates: int, kept: int) -> int:
+    """The steps of uniform draws that take as many FLOPs as the main training of a run and its choice.
 
-    settings: Train
-    """Of its main training."""
-    steps: int
-    images: float
-    candidates: int
-    kept: int
-    choice_flops: int
-    """Of all stages before the main training."""
-    train_flops: int
-    reselection_flops: int
-    """The part of `train_flops` that selected again. It is choice, not steps."""
-
-    @classmethod
-    def of(cls, ctx: Context, chosen: Outcome) -> Spent:
-        """From its artifacts."""
-        model, subset = chosen.trained.model, chosen.subset.summary
-        return cls(
-            settings=chosen.config.train,
-            steps=int(model.summary["steps"]),
-            images=int(model.summary["images"]),
-            candidates=subset["candidates"],
-            kept=subset["count"],
-            choice_flops=sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice()),
-            train_flops=ctx.workspace.cost(model).flops,
-            reselection_flops=int(model.summary.get("reselection_flops", 0)),
-        )
-
-    @property
-    def longer_steps(self) -> int:
-        """The steps of uniform draws that take as many FLOPs as the main training and the choice."""
-        fuller = fuller_steps(self.settings, self.candidates, self.kept, self.images / self.steps)
-        training_flops = self.train_flops - self.reselection_flops
-        return round(fuller * self.steps * (1 + (self.choice_flops + self.reselection_flops) / training_flops))
+    Args:
+        row: of that run, under one seed.
+        settings: of its main training.
+    """
+    assert row.steps
+    assert row.images
+    assert row.train_flops
+    fuller = fuller_steps(settings, candidates, kept, row.images / row.steps)
+    return round(fuller * row.steps * (1 + (row.choice_flops or 0) / row.train_flops))

@@ -82,7 +82,7 @@ def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> E
     attempt = Attempt(ctx=ctx, ref="exports", label="export")
     dataset = open_dataset(attempt, ctx.workspace.get(subset.inputs[0]))
     classes = list(dataset.manifest.classes)
-    table = read_subset(attempt, subset, sources=True).table
+    table = read_subset(attempt, subset, sources=True).table()
     chosen = _Chosen(
         table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset, classes=classes
     )

@@ -21,7 +21,7 @@ from lipt.report.document import Document
 from lipt.report.verdict import Verdict, judge
 from lipt.runtime import Attempt, Context
 from lipt.selection import Selection
-from lipt.stages.select import SUBSET
+from lipt.stages.select import read_subset
 
 #: A run seeds the generators of torch, Python and NumPy, which all threads of a process share.
 _ONE_AT_A_TIME = threading.Lock()
@@ -74,7 +74,6 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     assert document is not None  # None on a dry run only
     assert document.subset is not None
     ref, store = document.subset.ref, ctx.workspace.store
-    data = Attempt(ctx=ctx, ref="reports", label="subset").read(ctx.workspace.get(ref), SUBSET, kind="other")
     folder = store.uri.removeprefix("file://")
     (model,) = (link.key for link in document.links if link.name == MODEL_LINK)
     return Finished(
@@ -82,7 +81,7 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
         verdict=judge(document.rows),
         page=page_of(store, folder_of(document)),
         model=f"{folder}/{model}",
-        subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
+        subset=read_subset(Attempt(ctx=ctx, ref="reports", label="subset"), ctx.workspace.get(ref), sources=True),
     )
 
 

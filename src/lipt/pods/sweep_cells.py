@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lipt.config import Config, Point, Train, override
+from lipt.config import Config, Point, override
 from lipt.errors import LiptError
 from lipt.flow.address import run_id
-from lipt.flow.compare import Spent
+from lipt.flow.compare import longer_steps
 from lipt.flow.dag import trains_models
 from lipt.flow.reporting.rows import join_seeds, role_of
 from lipt.flow.variants import Variant, variants
@@ -117,7 +117,9 @@ class Cells:
                 chosen = self.reports.get(self._keys.get((number, "lipt", seed), ""))
                 if chosen is None:
                     continue
-                steps = steps_for_its_cost(chosen, cell.point.config.train)
+                assert chosen.subset is not None
+                candidates, kept = sum(chosen.subset.candidates_per_class), chosen.subset.count
+                steps = longer_steps(chosen.rows[0], cell.point.config.train, candidates=candidates, kept=kept)
             config = cell.config(steps)
             key = self._keys[place] = run_id(config)
             if key not in self.parameters:
@@ -125,32 +127,6 @@ class Cells:
                     self.parameters[key] = self._make_parameters(config)
                 except LiptError as error:
                     raise type(error)(f"{cell}: {error.message}", error.remedy) from error
-
-
-def steps_for_its_cost(chosen: Document, settings: Train) -> int:
-    """The steps of `random-longer`, from the report of the run that chose.
-
-    Args:
-        settings: of its main training.
-    """
-    row, subset = chosen.rows[0], chosen.subset
-    assert row.steps is not None
-    assert row.images is not None
-    assert subset is not None
-    flops = dict.fromkeys(("choice", "train", "evaluate"), 0)
-    for each in chosen.ledger:
-        flops[each.stage if each.stage in flops else "choice"] += each.flops
-    spent = Spent(
-        settings=settings,
-        steps=int(row.steps),
-        images=row.images,
-        candidates=sum(subset.candidates_per_class),
-        kept=subset.count,
-        choice_flops=flops["choice"],
-        train_flops=flops["train"],
-        reselection_flops=sum(each.reselection_flops for each in chosen.ledger),
-    )
-    return spent.longer_steps
 
 
 def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:

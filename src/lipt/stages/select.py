@@ -1,7 +1,7 @@
 """Select: choose the subset for the main training."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lipt.config import Select
-from lipt.data.shards import Positions
 from lipt.errors import UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of, selecting
@@ -31,7 +30,7 @@ def _place(scores: Artifact) -> tuple[str, int]:
     return block["of"], block["start"]
 
 
-def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage:
+def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> Stage:
     """Choose the subset. File: a table with one row per candidate (position, label, score, rank, weight).
 
     Args:
@@ -124,18 +123,7 @@ def _reliability(
     return reliability(candidates, needs, score, balanced=settings.balanced)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredSubset:
-    """A stored selection. Positions and weights ascend by position; `table` has a row per candidate."""
-
-    positions_K: Positions
-    weights_K: Tensor
-    table: pa.Table
-
-
-def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> StoredSubset:
-    """Read a stored selection. `sources` adds the candidates' names, if the data set has them."""
+def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> Selection:
+    """A stored selection. `sources` adds the candidates' names."""
     data = attempt.read_for_all(subset, SUBSET, kind="other")
-    selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)
-    positions_K, weights_K = selection.ascending()
-    return StoredSubset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())
+    return Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)

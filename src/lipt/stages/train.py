@@ -21,7 +21,7 @@ from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
 from lipt.stages.initialise import trajectories_of
-from lipt.stages.select import StoredSubset, apply, read_subset
+from lipt.stages.select import apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.flops import flops_per_image
@@ -99,10 +99,11 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     validation, candidates = split_positions(ctx, data)
     seed = ctx.seed("train")
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
-    stored = read_subset(attempt, subset)
-    kept = len(stored.positions_K)
+    kept_positions, weights_K = read_subset(attempt, subset).ascending()
+    positions_K = kept_positions.numpy()
+    kept = len(positions_K)
     drawn = epoch_budget(settings, len(candidates))
-    draws = _draws(ctx, attempt, inputs, rows_of(candidates, stored.positions_K), drawn)
+    draws = _draws(ctx, attempt, inputs, rows_of(candidates, positions_K), drawn)
     recipe = Recipe(
         epochs=epochs_of(settings, len(candidates), kept),
         steps=settings.steps,
@@ -127,7 +128,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         feed: _Fixed = _Reselecting(attempt, processes.ranks, scored, candidates, reads=needs.outputs)
     else:
         feed = _Fixed(ctx)
-    feed.start(stored, lambda: images(stored.positions_K))
+    feed.start(positions_K, weights_K, lambda: images(positions_K))
     changing = draws or feed
     with resume(
         attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
@@ -194,9 +195,9 @@ class _Fixed:
         self.images: ImageSet
         self.weights_N: Tensor | None = None
 
-    def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
+    def start(self, positions_K: Positions, weights_K: Tensor, load: Callable[[], ImageSet]) -> None:
         self.images = load()
-        self.weights_N = subset.weights_K if self.ctx.config.train.use_weights else None
+        self.weights_N = weights_K if self.ctx.config.train.use_weights else None
 
     def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
         return self.images, self.weights_N
@@ -233,8 +234,8 @@ class _Reselecting(_Fixed):
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
 
-    def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
-        self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
+    def start(self, positions_K: Positions, weights_K: Tensor, load: Callable[[], ImageSet]) -> None:
+        self._use(rows_of(self.positions, positions_K), weights_K)
 
     def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
         epoch, has_begun = trainer.progress.epoch, trainer.progress.part > 0

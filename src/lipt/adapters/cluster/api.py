@@ -6,7 +6,7 @@ import secrets
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any
 
 from lipt.adapters.cluster import kubeconfig
 from lipt.adapters.cluster.admission import reason_of, remedy_of
@@ -18,30 +18,6 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 _CONNECT_S = 10.0
 _LOG_IN = "log in again; `kubectl auth whoami` tries the credentials"
 _MERGE = "application/merge-patch+json"
-
-
-class Objects(Protocol):
-    """Reads and creates objects."""
-
-    def get(self, path: str, **query: str) -> dict[str, Any]: ...
-
-    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
-
-    def now(self) -> datetime: ...
-
-
-class Api(Objects, Protocol):
-    """The part of a `Cluster` that submitting, watching and checking need."""
-
-    host: str
-    proxy: str | None
-    """Address of the proxy on the way to `host`, which may contain a password."""
-
-    def delete(self, path: str, **options: Any) -> None: ...
-
-    def request(
-        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, once: bool = False
-    ) -> str: ...
 
 
 class Cluster:
@@ -96,6 +72,7 @@ class Cluster:
         self.host = str(settings.host)
         through = getattr(self._client.rest_client.pool_manager, "proxy", None)
         self.proxy = None if through is None else str(through.url)
+        """Address of the proxy on the way to `host`, which may contain a password."""
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""

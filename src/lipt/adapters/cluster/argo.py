@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lipt.adapters.cluster.api import Api, MissingError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
@@ -26,7 +26,7 @@ _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
 class Argo:
     """Argo Workflows of one namespace."""
 
-    def __init__(self, cluster: Api, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from lipt.adapters.cluster.admission import reason_of
-from lipt.adapters.cluster.api import Objects, RefusedError
+from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.errors import BUG
 
 #: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
@@ -178,7 +178,7 @@ def waits(pod: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def not_starting(cluster: Objects, namespace: str, pods: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+def not_starting(cluster: Cluster, namespace: str, pods: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
     """The pods that have a node and cannot start there, each with the reason."""
     found, creating, now = [], [], cluster.now()
     for pod in pods:
@@ -191,7 +191,7 @@ def not_starting(cluster: Objects, namespace: str, pods: Iterable[dict[str, Any]
     return found + [(pod, why) for pod, why in asked if why]
 
 
-def _not_created(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
+def _not_created(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> str:
     """Why the pod has no containers yet; empty if nothing is known: its image may be on its way."""
     selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']}"
     try:
@@ -212,7 +212,7 @@ def indexes(text: str) -> set[int]:
     return found
 
 
-def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any]]) -> str:
+def refusal(cluster: Cluster, namespace: str, job: str, pods: list[dict[str, Any]]) -> str:
     """Why the last pod that a Job wanted to create was refused, from the Job's events; empty if it was not.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import Api, MissingError, RefusedError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.kubeflow_client import call, connect
 from lipt.adapters.cluster.last_words import with_reason
@@ -37,7 +37,7 @@ class Kubeflow:
     until it has answered once). Changes are not repeated: a lost answer does not tell whether they were made.
     """
 
-    def __init__(self, cluster: Api, namespace: str, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, *, patience_s: float = PATIENCE_S) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._patience = Patience(FIRST_ANSWER_S, patience_s)
         self._specs: dict[tuple[str, str], dict[str, Any]] = {}

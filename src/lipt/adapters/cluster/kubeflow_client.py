@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import Api, MissingError, cause_of
+from lipt.adapters.cluster.api import Cluster, MissingError, cause_of
 from lipt.adapters.cluster.kubeconfig import proxy_to
 from lipt.adapters.cluster.patience import FIRST_ANSWER_S, Patience, UnreachableError
 from lipt.errors import LiptError, RunError, TransientError, UsageError
@@ -22,7 +22,7 @@ _INSIDE = "http://ml-pipeline.kubeflow:8888"
 _CONNECT_S, _ANSWER_S = 10.0, 60.0
 
 
-def connect(cluster: Api, namespace: str) -> Any:
+def connect(cluster: Cluster, namespace: str) -> Any:
     """The client.
 
     With profiles, Kubeflow Pipelines wants to know who asks. A notebook has a token for that, if its configuration

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lipt.adapters.cluster.api import Api
+from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.printed import printed
 from lipt.errors import LiptError
 
@@ -22,7 +22,7 @@ _ID = "workflows.argoproj.io/node-id"
 _LINES, _LONGEST = 100, 500
 
 
-def with_reason(cluster: Api, namespace: str, workflow: str, node: dict[str, Any]) -> str:
+def with_reason(cluster: Cluster, namespace: str, workflow: str, node: dict[str, Any]) -> str:
     """The message of a node of a workflow, with exit code and last error of its pod if the message has no reason.
 
     Unchanged if the pod is gone, or may not be read.

@@ -11,7 +11,7 @@ from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
-from lipt.adapters.cluster.api import Api, RefusedError
+from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
@@ -19,7 +19,7 @@ from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
 
-def engine_client(engine: ClusterEngine, cluster: Api, namespace: str) -> EngineClient:
+def engine_client(engine: ClusterEngine, cluster: Cluster, namespace: str) -> EngineClient:
     """The client of `argo` or `kubeflow` in a namespace."""
     if engine == "argo":
         from lipt.adapters.cluster.argo import Argo
@@ -57,7 +57,7 @@ class Handle:
             )
         return cls(engine=engine, namespace=parts[1], run=parts[2])
 
-    def client(self, cluster: Api) -> EngineClient:
+    def client(self, cluster: Cluster) -> EngineClient:
         """The client of the engine that has this run."""
         return engine_client(self.engine, cluster, self.namespace)
 
@@ -76,7 +76,7 @@ class PodLog:
 
 
 def pod_logs(
-    cluster: Api,
+    cluster: Cluster,
     namespace: str,
     workflow: str,
     *,
@@ -130,7 +130,7 @@ _STARTING = ("PodInitializing", "ContainerCreating")
 FOR_A_NODE = "for a node"
 
 
-def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
+def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str, str]:
     """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
     namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)"""
     told: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def _on_a_lost_node(pod: dict[str, Any], namespace: str) -> str:
     )
 
 
-def delete_jobs(cluster: Api, namespace: str, workflow: str) -> list[str]:
+def delete_jobs(cluster: Cluster, namespace: str, workflow: str) -> list[str]:
     """Delete the Jobs of a run that have not ended, and so their pods: these would outlive the boxes. Jobs that have
     ended stay, for their logs.
 
@@ -189,7 +189,7 @@ def delete_jobs(cluster: Api, namespace: str, workflow: str) -> list[str]:
     return deleted
 
 
-def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, Any]]) -> dict[str, str]:
+def _refused(cluster: Cluster, namespace: str, workflow: str, pods: list[dict[str, Any]]) -> dict[str, str]:
     """Box -> why the namespace does not admit the pods of its Job."""
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     found = {}
@@ -205,7 +205,7 @@ def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, A
     return found
 
 
-def _pods(cluster: Api, namespace: str, workflow: str) -> list[tuple[str, dict[str, Any]]]:
+def _pods(cluster: Cluster, namespace: str, workflow: str) -> list[tuple[str, dict[str, Any]]]:
     """(box, pod) of a run's boxes and workers, by start; without the engine's own pods."""
     found = []
     for label in ("workflows.argoproj.io/workflow", RUN_LABEL):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
-from lipt.adapters.cluster.api import Api, MissingError, RefusedError
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.store import Store, open_store
 from lipt.errors import TransientError, UsageError
 
@@ -20,7 +20,7 @@ _BY_HAND = "or set LIPT_S3_ENDPOINT and the credentials yourself (docs/howto/clu
 
 
 @contextmanager
-def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Iterator[Store]:
+def open_store_of_runs(cluster: Cluster, namespace: str, s3: str, uri: str) -> Iterator[Store]:
     """The store at `uri`, with the address and the credentials that the pods of runs have.
 
     If LIPT_S3_ENDPOINT is set here, the variables of this machine count instead. If the address is a Service of the
@@ -46,7 +46,7 @@ def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Itera
         yield open_store(uri, environment=theirs)
 
 
-def _settings(cluster: Api, namespace: str, s3: str) -> tuple[str, str, str, str]:
+def _settings(cluster: Cluster, namespace: str, s3: str) -> tuple[str, str, str, str]:
     """Address, region, access key and secret key."""
     path = f"/api/v1/namespaces/{namespace}"
     try:
@@ -64,7 +64,7 @@ def _settings(cluster: Api, namespace: str, s3: str) -> tuple[str, str, str, str
         raise UsageError(f"{s3} in {namespace} has no key {error}", f"`lipt doctor` says more, {_BY_HAND}") from None
 
 
-def _service(cluster: Api, endpoint: str, namespace: str) -> tuple[str, str, int] | None:
+def _service(cluster: Cluster, endpoint: str, namespace: str) -> tuple[str, str, int] | None:
     """Name, namespace and port of the Service at this address, or None. (A certificate would not fit a tunnel.)"""
     url = urlsplit(endpoint)
     name, _, rest = (url.hostname or "").partition(".")

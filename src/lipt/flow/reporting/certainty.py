@@ -32,4 +32,4 @@ def score_check(attempt: Attempt, label: str, outcomes: Sequence[Outcome]) -> Sc
 def _positions(attempt: Attempt, outcome: Outcome) -> tuple[Positions, Positions]:
     """The positions of all candidates, and of those that are kept."""
     stored = read_subset(attempt, outcome.subset)
-    return stored.table["position"].to_numpy(), stored.positions_K
+    return stored.positions_N.numpy(), stored.ascending()[0].numpy()

@@ -1,7 +1,6 @@
 """The report's section about the subset: classes, scores and example images."""
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,21 +39,21 @@ _SCORES = {
 def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
     """The section about an outcome's subset. Reads the selection and `_EXAMPLES` images on each side."""
     dataset = open_dataset(attempt, outcome.prepared.dataset)
-    table = read_subset(attempt, outcome.subset, sources=True).table
+    selection = read_subset(attempt, outcome.subset, sources=True)
+    table = selection.table()
     names = table["source"] if "source" in table.column_names else None
     table = table.select(["score", "rank", "weight", "position"]).append_column("row", pa.array(np.arange(len(table))))
     classes = list(dataset.manifest.classes)
     summary = outcome.subset.summary
     kept = pa.compute.is_valid(table["rank"])
     scored = table["score"].null_count < len(table)
-    provenance = json.loads(table.schema.metadata[b"lipt"])
     weights = table.filter(kept)["weight"].to_numpy()
     return doc.Subset(
         count=summary["count"],
         class_names=classes,
         kept_per_class=summary["kept_per_class"],
         candidates_per_class=summary["candidates_per_class"],
-        score_name=score_name(provenance["algorithm"], provenance["options"]) if scored else "",
+        score_name=score_name(selection.algorithm, selection.options) if scored else "",
         score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
         kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes, names),
         dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes, names),
@@ -71,7 +70,7 @@ def chosen_names(attempt: Attempt, subset: Artifact) -> bytes:
     """
     if subset.summary["count"] == subset.summary["candidates"]:
         return b""
-    table = read_subset(attempt, subset, sources=True).table
+    table = read_subset(attempt, subset, sources=True).table()
     if "source" not in table.column_names:
         return b""
     names = table.filter(pa.compute.is_valid(table["rank"])).sort_by("position")["source"].to_pylist()

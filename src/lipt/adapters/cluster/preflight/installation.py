@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lipt.adapters.cluster.api import Api, MissingError, RefusedError
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.job_manifest import SERVICE, SERVICE_LABEL
 from lipt.adapters.cluster.preflight.own_store import check_own_store
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
@@ -17,7 +17,7 @@ _AWS = ".amazonaws.com"
 _ROLE = "without it, the accounts of the pods need a role (docs/howto/cluster-install.md); the check `pod` tests it"
 
 
-def server(cluster: Api, engine: ClusterEngine, namespace: str) -> str:
+def server(cluster: Cluster, engine: ClusterEngine, namespace: str) -> str:
     """The API server answers, is new enough, and has the namespace."""
     version = cluster.get("/version")
     found = tuple(int("".join(filter(str.isdigit, version[part]))) for part in ("major", "minor"))
@@ -32,7 +32,7 @@ def server(cluster: Api, engine: ClusterEngine, namespace: str) -> str:
     return f"{cluster.host}, Kubernetes {version['gitVersion']}, namespace {namespace}"
 
 
-def pipeline(cluster: Api, engine: ClusterEngine, namespace: str) -> tuple[str, dict[str, Any]]:
+def pipeline(cluster: Cluster, engine: ClusterEngine, namespace: str) -> tuple[str, dict[str, Any]]:
     """The pipeline is installed, and of this version; also returns its parameters."""
     parameters = engine_client(engine, cluster, namespace).parameters()
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]

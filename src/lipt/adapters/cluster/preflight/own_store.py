@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.api import Api, MissingError, RefusedError
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.preflight.site import OVERLAY
 from lipt.errors import LiptError, RunError
 
@@ -16,7 +16,7 @@ _LABELS = "app.kubernetes.io/name=minio,app.kubernetes.io/part-of=lipt"
 _NOT_WRITABLE = ("write permissions", "Unable to write", "access denied", "permission denied")
 
 
-def check_own_store(cluster: Api, endpoint: str) -> None:
+def check_own_store(cluster: Cluster, endpoint: str) -> None:
     """MinIO runs and is set up, if it is the one of manifests/store. Another store, and without the right to look: no
     check.
 
@@ -39,7 +39,7 @@ def check_own_store(cluster: Api, endpoint: str) -> None:
         return
 
 
-def _check_setup(cluster: Api, namespace: str) -> None:
+def _check_setup(cluster: Cluster, namespace: str) -> None:
     job = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{_SETUP}")
     ended, log = job_status.condition(job), f"kubectl -n {namespace} logs job/{_SETUP}"
     if ended is None:
@@ -53,7 +53,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in pod["status"].get("conditions", []))
 
 
-def _raise_why(cluster: Api, namespace: str, pod: dict[str, Any]) -> None:
+def _raise_why(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> None:
     """Raise why MinIO's pod is not ready."""
     describe = f"kubectl -n {namespace} describe pod {pod['metadata']['name']}"
     for entry in pod["status"].get("conditions", []):
@@ -77,7 +77,7 @@ def _raise_why(cluster: Api, namespace: str, pod: dict[str, Any]) -> None:
     raise RunError(f"MinIO ends when it starts: {words}", describe)
 
 
-def _last_words(cluster: Api, namespace: str, pod: str) -> str:
+def _last_words(cluster: Cluster, namespace: str, pod: str) -> str:
     """The fatal error in the log of MinIO's last attempt, else the log's last line."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
     try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lipt.adapters.cluster.api import Api
+from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.job_manifest import Pods
 from lipt.errors import LiptError
 from lipt.pipeline import ClusterEngine
@@ -26,7 +26,7 @@ class AbsentError(UnknownError):
 class Site:
     """The place of a run, and its pods."""
 
-    cluster: Api
+    cluster: Cluster
     engine: ClusterEngine
     namespace: str
     pods: Pods
