@@ -11,15 +11,15 @@ import pytest
 
 from lipt import cli as lipt_cli
 from lipt.cli import main
-from lipt.config import override, parse_config
+from lipt.config import Train, override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.checks.validation import check_comparison
-from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.flow.compare import longer_steps, run_comparison, run_with_baseline
 from lipt.flow.dag import run, with_config
 from lipt.flow.variants import left_out
 from lipt.flow.variants import variants as variants_of
 from lipt.pipeline import STAGE_NAMES
-from lipt.flow.compare import longer_steps
+from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
@@ -158,7 +158,14 @@ def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: P
     alone = override(ctx.config, {"train": {"random_baseline": False}})
     chosen = run_with_baseline(replace(ctx, config=alone))
     assert chosen is not None
-    assert longer_steps(chosen.rows[0], alone.train, candidates=sum(chosen.subset.candidates_per_class), kept=chosen.subset.count) == longer.steps
+    assert _longer(chosen, alone.train) == longer.steps
+
+
+def _longer(chosen: Document, settings: Train) -> int:
+    """`longer_steps`, from the report of a run."""
+    assert chosen.subset is not None
+    candidates, kept = sum(chosen.subset.candidates_per_class), chosen.subset.count
+    return longer_steps(chosen.rows[0], settings, candidates=candidates, kept=kept)
 
 
 def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_path: Path) -> None:
@@ -182,7 +189,7 @@ def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_p
     ctx = tiny_context(tmp_path, changes | {"train": changes["train"] | {"random_baseline": False}})
     chosen = run_with_baseline(ctx)
     assert chosen is not None
-    assert longer_steps(chosen.rows[0], ctx.config.train, candidates=sum(chosen.subset.candidates_per_class), kept=chosen.subset.count) == longer.steps
+    assert _longer(chosen, ctx.config.train) == longer.steps
 
 
 def test_rows_that_would_repeat_that_of_the_choice_are_left_out_and_none_is_called_lipt_without_a_swarm() -> None:

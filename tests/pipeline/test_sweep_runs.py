@@ -21,7 +21,7 @@ from lipt.flow.sweep import run_sweep
 from lipt.flow.variants import variants
 from lipt.pods.spec import PARAMETERS, configure, parameters_of
 from lipt.pods.sweep import SweepRuns
-from lipt.pods.sweep_cells import Cell
+from lipt.pods.sweep_cells import Cell, Cells
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
 from tests.tiny import TINY, digests
@@ -314,6 +314,16 @@ def test_a_point_that_cannot_run_is_named_before_the_first_run(tmp_path: Path) -
             at_once=1,
         )
     assert engine.started == []
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [(["lipt", "stratifed"], "no variant 'stratifed'"), (["stratified"], "lipt is missing")]
+)
+def test_rows_that_do_not_exist_are_refused_before_the_first_run(tmp_path: Path, named: list[str], said: str) -> None:
+    base = TINY | {"workspace": str(tmp_path), "compare": {"seeds": [0], "variants": named}}
+    points = make_sweep(base, {"select.fraction": [0.1, 0.2]}, origin="test", places={}).points
+    with pytest.raises(UsageError, match=said):
+        Cells(points, lambda _config: pytest.fail("no run is prepared"))
 
 
 def test_rows_without_a_model_do_not_depend_on_its_settings(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ def test_the_bucket_of_an_example_is_none(setting: str) -> None:
 
 
 def test_a_run_with_other_settings_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And none whose name only begins like the wanted one."""
+    other = tmp_path / "runs/reports/tiny-other-0/config.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text(str(TINY | {"workspace": str(tmp_path / "runs"), "name": "tiny-other"}))
     document = run_with_baseline(tiny_context(tmp_path / "runs", {"train": {"epochs": 1}}))
     assert document is not None
     config = tmp_path / "tiny.yaml"

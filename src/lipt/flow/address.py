@@ -76,7 +76,10 @@ def near_run(store: Store, config: Config) -> str:
     for key in store.list(f"reports/{config.name}-"):
         if key.endswith(f"/{CONFIG}"):
             with suppress(MissingObjectError, yaml.YAMLError, AttributeError):
-                settings = dict(flat_settings(yaml.safe_load(store.read(key, kind="other"))))
+                document = yaml.safe_load(store.read(key, kind="other"))
+                if document.get("name") != config.name:  # its name only begins like this
+                    continue
+                settings = dict(flat_settings(document))
                 other = {name: value for name, value in settings.items() if wanted.get(name) != value}
                 found[key.split("/")[1]] = [f"--set {quote(f'{name}={value}')}" for name, value in other.items()]
     if not found:

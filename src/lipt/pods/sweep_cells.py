@@ -9,6 +9,7 @@ from typing import Any
 from lipt.config import Config, Point, override
 from lipt.errors import LiptError
 from lipt.flow.address import run_id
+from lipt.flow.checks.validation import misnamed, raise_all
 from lipt.flow.compare import longer_steps
 from lipt.flow.dag import trains_models
 from lipt.flow.reporting.rows import join_seeds, role_of
@@ -66,6 +67,7 @@ class Cells:
         self._points, self._make_parameters = points, make_parameters
         self._cells: dict[Place, Cell] = {}
         for number, point in enumerate(points):
+            raise_all(misnamed(point.config))
             known = variants(point.config)
             for name in (name for name in point.config.compare.variants if name in known):
                 for seed in point.config.compare.seeds:

@@ -175,7 +175,13 @@ def _in_pods(
     """
     items: Sequence[int] = list(notes)
     fixed = ["box", "worker", address, stage, *(["--merged", merged] if merged else [])]
-    arguments = [*fixed, "--of", str(count_pods(pods, len(items))), "--items", json.dumps(list(items))]
+    arguments = [
+        *fixed,
+        "--of",
+        str(count_pods(pods, len(items))),
+        "--items",
+        json.dumps(list(items), separators=(",", ":")),
+    ]
     for running in running_arguments(here, stage):  # its box was stopped; what is missing is among its work
         if running[: len(fixed)] == fixed and set(items) <= set(_items(running)):
             arguments = running

@@ -103,7 +103,7 @@ def better_at_its_price(row: Row, others: Sequence[Row]) -> list[str]:
 
 def _same_price(row: Row, others: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The random subsets that get the FLOPs of the choice: as more steps, and as the model from which they start. None
-    if it took none, or if the report is older than the number of its FLOPs."""
+    if it took none."""
     if not row.choice_flops:
         return [], []
     longer = [other for other in others if other.role == "longer" and _spends_as_much(other, row)]

@@ -69,7 +69,7 @@ def train_settings(ctx: Context, subset: Artifact, **more: Any) -> dict[str, Any
     idle = {
         "prune_probability": settings.draw != "infobatch",
         "top_share": settings.draw != "ordered",
-        # A later selection may give other weights than the first. A subset of an earlier version does not say.
+        # A later selection may give other weights than the first. On a dry run a planned subset does not say.
         "use_weights": not settings.reselect_every and not subset.summary.get("weighted", True),
     }
     effective = settings.with_defaults(*(name for name, is_idle in idle.items() if is_idle))

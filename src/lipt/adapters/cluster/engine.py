@@ -45,7 +45,7 @@ class EngineClient(Protocol):
     """The part of an engine that `lipt submit`, `status`, `logs`, `cancel` and `report` need."""
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the installed pipeline with their defaults, or None.
+        """The parameters of the installed pipeline, each with its default; None: it is required.
 
         Raises:
             UsageError: it is not installed, or belongs to another version of lipt.

@@ -59,20 +59,26 @@ def check_comparison(ctx: Context) -> list[Variant]:
     for name in (name for name in names if name in repeated):  # also if named: a sweep has the same rows at all points
         ctx.reporter.alert(f"left out: variant {name}: {repeated[name]}")
     names = [name for name in names if name not in repeated]
-    misnamed = [
-        UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
-        for name in names
-        if name not in known
-    ]
-    if "lipt" not in names:
-        misnamed.append(UsageError("compare.variants: lipt is missing", "add it: the verdict is about it"))
-    facts = _check(ctx, misnamed)
+    facts = _check(ctx, misnamed(ctx.config))
     wrong = {name: _variant_problems(ctx, f"variant {name}", known[name].changes, facts) for name in names}
     if ctx.config.compare.variants:
         raise_all(problem for found in wrong.values() for problem in found)
     for found in filter(None, wrong.values()):
         ctx.reporter.alert(f"left out: {found[0].message}")
     return [known[name] for name in names if not wrong[name]]
+
+
+def misnamed(config: Config) -> list[UsageError]:
+    """What is wrong with the names in `compare.variants`."""
+    named, known = config.compare.variants, {*variants(config), *left_out(config)}
+    found = [
+        UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, sorted(known)))
+        for name in named
+        if name not in known
+    ]
+    if named and "lipt" not in named:
+        found.append(UsageError("compare.variants: lipt is missing", "add it: the verdict is about it"))
+    return found
 
 
 def check_from_afar(config: Config) -> list[str]:
