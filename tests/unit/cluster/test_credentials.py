@@ -221,6 +221,15 @@ def test_an_empty_kubeconfig_variable_counts_as_unset(tmp_path: Path, monkeypatc
         assert Cluster().get("/version") == {"token": "Bearer of-the-person"}
 
 
+def test_a_kubeconfig_that_acts_as_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client library would act with all rights of the user."""
+    (tmp_path / "config").write_text(_kubeconfig(**{"token": SECRET, "as": "bob"}))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(UsageError, match=r"acts as another user \(as: bob\)"):
+        Cluster()
+
+
 def test_a_certificate_that_does_not_fit_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Named) as server:
         server.socket = self_signed(tmp_path).wrap_socket(server.socket, server_side=True)

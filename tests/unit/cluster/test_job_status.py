@@ -74,6 +74,19 @@ def test_few_pods_are_asked_why_they_have_no_containers() -> None:
     assert cluster.asked == 5
 
 
+def test_a_pod_whose_init_container_cannot_start_is_told() -> None:
+    """Such as one of Argo or of a mesh, whose image is not in the registry of the cluster."""
+    pod = failed("x", "2026-01-01T00:00:00Z", "")
+    pod["status"] = {
+        "initContainerStatuses": [
+            {"state": {"terminated": {"exitCode": 0}}},
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+        ],
+        "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    assert job_status.not_starting(Answers({}), "vision", [pod]) == [(pod, "ImagePullBackOff: no such image")]
+
+
 def test_a_deadline_does_not_hide_why_others_had_failed_before() -> None:
     status = {"completedIndexes": "0", "failedIndexes": "2"}
     reasons = {1: "lipt: the store was away", 2: job_status.NO_MEMORY}  # 1 was repeated, and hangs

@@ -91,6 +91,7 @@ UNBOUND = {"type": "PodScheduled", "status": "False", "message": "pod has unboun
         ([NOT_READY], [CRASHED], {}, "cannot write to its volume, which belongs to another user", "components/volume-"),
         ([UNBOUND], [], {}, "MinIO waits for a node: pod has unbound immediate", "get pvc"),
         ([NOT_READY], [{"restartCount": 0}], {}, "MinIO has not started yet", "wait a minute"),
+        ([NOT_READY], [{"restartCount": 0}], {"first": "ImagePullBackOff"}, "cannot be pulled: ImagePullB", "push it"),
         (
             [NOT_READY],
             [{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'no secret "minio-root"'}}}],
@@ -115,6 +116,8 @@ def test_our_store_says_why_it_does_not_start(
     mesh = {"name": "istio-proxy", "restartCount": 0, "state": {"running": {}}}
     statuses = [mesh, *({"name": "minio"} | container for container in containers)]
     pod = {"metadata": {"name": "m"}, "status": {"conditions": conditions, "containerStatuses": statuses}}
+    if reason := job.get("first"):  # the container that gives the volume to MinIO
+        pod["status"]["initContainerStatuses"] = [{"name": "volume-owner", "state": {"waiting": {"reason": reason}}}]
     documents: dict[str, Any] = {f"{path}/pods": {"items": [pod]}, f"{path}/pods/m/log": MINIO_LOG}
     address = {"data": {"endpoint": "http://minio.lipt-store:9000"}}
     documents["/api/v1/namespaces/vision/configmaps/lipt-s3"] = address

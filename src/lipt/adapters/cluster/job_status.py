@@ -168,9 +168,10 @@ def is_stuck(pod: dict[str, Any], now: datetime) -> bool:
 
 
 def waits(pod: dict[str, Any]) -> tuple[str, str]:
-    """(reason, message) why the pod waits."""
-    for container in pod["status"].get("containerStatuses", []):
-        if waiting := container["state"].get("waiting"):
+    """(reason, message) why the pod waits. While an init container does, the others only wait for it."""
+    status = pod["status"]
+    for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        if waiting := container.get("state", {}).get("waiting"):
             return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] != "True":

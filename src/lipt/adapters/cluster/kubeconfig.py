@@ -43,6 +43,7 @@ def load() -> None:
         root.removeHandler(errors)
     if errors.messages:
         raise _none("; ".join(errors.messages))
+    _refuse_impersonation()
 
 
 def is_there() -> bool:
@@ -67,10 +68,7 @@ def use_proxy(settings: Any) -> None:
     Raises:
         UsageError: the client library does not know this kind of proxy.
     """
-    from kubernetes.config import kube_config
-
-    merged = kube_config.KubeConfigMerger(_location()).config
-    context = merged["contexts"].get_with_name(merged["current-context"])["context"]
+    merged, context = _context()
     own = merged["clusters"].get_with_name(context["cluster"])["cluster"].safe_get("proxy-url")
     proxy = own or getproxies().get(urlsplit(settings.host).scheme)
     settings.proxy = proxy if not proxy or "://" in proxy else f"http://{proxy}"  # as kubectl and curl
@@ -86,6 +84,30 @@ def use_proxy(settings: Any) -> None:
         raise UsageError(
             f"lipt cannot reach the cluster through a proxy of kind {kind}", "use an http:// proxy, or a tunnel"
         )
+
+
+def _refuse_impersonation() -> None:
+    """The client library ignores `as` in the kubeconfig, and would act with all rights of the user.
+
+    Raises:
+        UsageError: the user of the kubeconfig acts as another one.
+    """
+    merged, context = _context()
+    named = merged["users"].get_with_name(context.safe_get("user"), safe=True) if merged.safe_get("users") else None
+    own = named.safe_get("user") if named else None
+    if other := (own or {}).get("as"):
+        raise UsageError(
+            f"the kubeconfig acts as another user (as: {other}), which lipt cannot do",
+            "log in as that user, or use a kubeconfig without `as`",
+        )
+
+
+def _context() -> tuple[Any, Any]:
+    """The merged kubeconfig, and its current context."""
+    from kubernetes.config import kube_config
+
+    merged = kube_config.KubeConfigMerger(_location()).config
+    return merged, merged["contexts"].get_with_name(merged["current-context"])["context"]
 
 
 _LOOPBACK = "localhost,127.0.0.1,::1"

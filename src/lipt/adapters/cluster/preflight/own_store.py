@@ -66,7 +66,11 @@ def _raise_why(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> None:
     if waiting.get("reason") == "CreateContainerConfigError":  # its Secret is made by the set-up
         _check_setup(cluster, namespace)
     if not container.get("restartCount"):
-        why = " ".join(f"{waiting.get('reason', '')} {waiting.get('message', '')}".split())
+        reason, message = job_status.waits(pod)
+        why = " ".join(f"{reason} {message}".split())
+        if reason in job_status.NOT_PULLED:
+            remedy = "push it where the nodes can read it, or name it under `images` in your overlay"
+            raise RunError(f"an image of MinIO's pod cannot be pulled: {why}", remedy)
         raise RunError(f"MinIO has not started yet{f': {why}' if why else ''}", f"wait a minute; {describe}")
     words = _last_words(cluster, namespace, pod["metadata"]["name"])
     if any(part in words for part in _NOT_WRITABLE):
