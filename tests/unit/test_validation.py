@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from lipt.cli import main
 from lipt.config import override, parse_config
 from lipt.data.sources import open_source
+from lipt.data.sources.folder import FolderSource
 from lipt.errors import LiptError, UsageError
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.model import check_model
@@ -461,6 +463,24 @@ def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["doctor", str(path)])
     assert f"FAIL  data       {photos / 'cat/0.png'} is not a readable image: it is empty" in capsys.readouterr().out
+
+
+def test_doctor_lists_the_images_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, opens = [], FolderSource.__init__
+
+    def counted(source: FolderSource, spec: str) -> None:
+        opened.append(spec)
+        opens(source, spec)
+
+    monkeypatch.setattr(FolderSource, "__init__", counted)
+    photos = tmp_path / "photos"
+    for name, grey in product(("cat", "dog"), range(160)):
+        (photos / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (grey, 0, 0)).save(photos / name / f"{grey}.png")
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs"), "data": {"source": str(photos)}}))
+    main(["doctor", str(path)])  # with the check of `lipt compare`
+    assert opened == [str(photos)]
 
 
 def test_more_epochs_than_memory_holds_are_checked(tmp_path: Path) -> None:

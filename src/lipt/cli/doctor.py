@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -30,6 +31,7 @@ from lipt.pipeline import ClusterEngine
 
 if TYPE_CHECKING:
     from lipt.flow.checks.facts import Facts
+    from lipt.runtime.context import Context
 
 P = ParamSpec("P")
 #: (True: ok, False: failed, None: could not be checked; the finding)
@@ -81,17 +83,20 @@ _SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 def _check_here(config: Config) -> dict[str, CheckResult]:
-    checks = {
-        "packages": _packages,
-        "device": _device,
-        "workspace": _workspace,
-        "data": _data,
+    from lipt.runtime.context import Context
+
+    context = cache(partial(Context.of, config))  # one, so that the images are listed once; a check reports its error
+    found: list[Facts] = []
+    findings = {
+        "packages": _run_check(_packages, config),
+        "device": _run_check(_device, config),
+        "workspace": _run_check(_workspace, config),
+        "data": _run_check(_data, context, found),
     }
-    findings = {name: _run_check(check, config) for name, check in checks.items()}
-    facts = _facts(config)
+    facts = found[0] if found else None
     findings |= {"model": _run_check(_model, config, facts), "selection": _run_check(_selection, config, facts)}
     if all(ok for ok, _ in findings.values()):
-        findings["comparison"] = _run_check(_comparison, config)
+        findings["comparison"] = _run_check(_comparison, context)
     return findings
 
 
@@ -218,20 +223,25 @@ def _workspace(config: Config) -> str:
     return f"{store.uri}: write, read, list, delete{free}"
 
 
-def _data(config: Config) -> str:
-    from lipt.data.sources import Listing, check_one_size
+def _data(context: Callable[[], Context], facts: list[Facts]) -> str:
+    """Adds what it learns to `facts`, also if images are damaged."""
+    from lipt.data.sources import check_one_size
     from lipt.flow.checks.facts import Facts
+    from lipt.runtime.artifact import CHUNKS
     from lipt.runtime.chunk_store import is_chunk_store
-    from lipt.runtime.dataset import open_apart
+    from lipt.runtime.dataset import listing, open_apart
     from lipt.stages.ingest import named_store
 
-    if is_chunk_store(config.data):
-        found = named_store(config.data)[0].summary
-        return f"{config.data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
-    source = open_apart(config.data, open_store(config.workspace))
-    Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide
+    ctx = context()
+    data = ctx.config.data
+    if is_chunk_store(data):
+        facts.append(Facts.of(data))
+        found = named_store(data)[0].summary
+        return f"{data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
+    source = open_apart(data, ctx.workspace.store.at(CHUNKS))
+    facts.append(Facts.of(data, partial(listing, ctx, source)))  # refuses what a run could not divide
     source.read("train", 0)  # a sign of what ingestion could not read
-    if config.data.image_size is None:
+    if data.image_size is None:
         check_one_size(source)
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes, not decoded yet"
 
@@ -265,23 +275,12 @@ def _selection(config: Config, facts: Facts | None) -> str:
     return f"{label}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}{warning}"
 
 
-def _comparison(config: Config) -> str:
+def _comparison(context: Callable[[], Context]) -> str:
     """Checks `lipt compare` too. A run can work even if it fails."""
     from lipt.flow.checks.validation import check_comparison
-    from lipt.runtime.context import Context
 
     try:
-        chosen = check_comparison(Context.of(config))
+        chosen = check_comparison(context())
     except LiptError as error:
         raise UnknownError(f"`lipt compare` would fail: {error.message}", error.remedy) from None
-    return f"{len(chosen)} variants, {len(config.compare.seeds)} seeds"
-
-
-def _facts(config: Config) -> Facts | None:
-    """Known facts of the data; None if they cannot be read (the check `data` then gives the reason)."""
-    from lipt.flow.checks.facts import Facts
-
-    try:
-        return Facts.of(config.data)
-    except LiptError:
-        return None
+    return f"{len(chosen)} variants, {len(context().config.compare.seeds)} seeds"

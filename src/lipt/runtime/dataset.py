@@ -35,8 +35,11 @@ def open_apart(data: Data, store: Store) -> Source:
     return source
 
 
-def listing(ctx: Context) -> Listing:
+def listing(ctx: Context, opened: Source | None = None) -> Listing:
     """The classes and counts of `data.source`, which must not be a chunk store. Nothing is downloaded.
+
+    Args:
+        opened: the source, if the caller has opened it.
 
     Raises:
         UsageError: images and workspace overlap, or as `open_source`.
@@ -45,7 +48,7 @@ def listing(ctx: Context) -> Listing:
     key = data.source, data.format
     if key not in cached:
         published = recognise(*key).published
-        cached[key] = published or Listing.of(open_apart(data, ctx.workspace.store.at(CHUNKS)))
+        cached[key] = published or Listing.of(opened or open_apart(data, ctx.workspace.store.at(CHUNKS)))
     return cached[key]
 
 
