@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from lipt import liveness
 from lipt.adapters.store import StoreError
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
+from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS
 from lipt.runtime.processes import parent
-from lipt.runtime.processes.child import RESULT
+from lipt.runtime.processes.child import EVENTS, RESULT
 from lipt.runtime.processes.failures import KilledError
 from lipt.runtime.processes.parent import count_processes, launch
 from lipt.runtime.processes.standstill import Standstill
@@ -297,6 +299,26 @@ def test_a_process_may_work_by_itself_while_the_others_wait(tmp_path: Path) -> N
     assert launch(tiny_context(tmp_path), "train", rank_work.slow_first, 2, given, stalled_s=_STALLED_S) == {
         "epochs": 2
     }
+
+
+def test_processes_are_watched_although_nobody_reads_their_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `lipt run 2>&1 | head`."""
+    looks = threading.Semaphore(0)
+
+    class Watched(Standstill):
+        def look(self, passed_s: float) -> None:
+            looks.release()
+
+    class Unread(Reporter):
+        def say(self, text: str) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(parent, "POLL_S", 0.01)
+    (tmp_path / EVENTS.replace("*", "0")).write_text('["say", ["epoch 1"]]\n')
+    with parent._relayed(tmp_path, Unread(), Watched(tmp_path, 1, after_s=math.inf)):
+        assert all(looks.acquire(timeout=10) for _ in range(3))
 
 
 @pytest.mark.parametrize("pod", [True, False])

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -266,7 +266,8 @@ def _relayed(folder: Path, reporter: Reporter, standstill: Standstill) -> Iterat
                     note_progress()
                 for line in whole.splitlines():
                     method, arguments = json.loads(line)
-                    getattr(reporter, method)(*arguments)
+                    with suppress(OSError):  # nobody reads stderr any more; a child that hangs must still be ended
+                        getattr(reporter, method)(*arguments)
 
     note_progress()
     watcher = threading.Thread(target=watch, daemon=True)
