@@ -21,6 +21,7 @@ def compare(
     seeds: list[int],
     profile: str,
     config: str,
+    gpus: str,
     cpu: str,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -55,6 +56,7 @@ def compare(
                 profile=profile,
             ),
             engine="kubeflow",
+            gpus=gpus,
             cpu=cpu,
         )
         metrics.metadata.update(end.figures())

@@ -53,6 +53,7 @@ def lipt_compare(
         seeds=seeds,
         profile=profile,
         config=config,
+        gpus=gpus,
         cpu=cpu,
     )
     as_pod(

@@ -43,18 +43,19 @@ def test_the_handle_of_a_comparison_shows_the_comparison(
     monkeypatch.chdir(tmp_path)
     own = {"data": {**TINY["data"]}, "compare": {"variants": ["stratified", "lipt"]}, "merge": {"method": "none"}}
     own["data"].pop("source"), own["data"].pop("chunk_mb")
-    given = {"config": yaml.safe_dump(own | {"device": "cpu"}), "workspace": str(tmp_path / "runs"), "data": "digits"}
+    given = {"config": yaml.safe_dump(own | {"device": "auto"}), "workspace": str(tmp_path / "runs"), "data": "digits"}
     given |= {"model": "resnet18", "width": 4, "algorithm": "ccs", "fraction": 0.1, "epochs": 1, "seeds": [0, 1]}
     inputs = PIPELINE["root"]["inputDefinitions"]["parameters"]
     known = {name: entry.get("defaultValue") for name, entry in inputs.items()} | given
     config = configure(known["config"], **{name: value for name, value in known.items() if name in PARAMETERS})
-    compare_box(config, engine="kubeflow", cpu="1")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    compare_box(config, engine="kubeflow", gpus="2", cpu="1")
     run_with_baseline(Context.of(config))  # later, with the same configuration
     handler = type("Handler", (Kubeflow,), {"parameters": given})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         monkeypatch.setenv("KFP_ENDPOINT", address)
-        capsys.readouterr()
+        assert "this pod has asked for 2 GPUs, but torch sees none" in capsys.readouterr().err
         main(["report", "kubeflow/vision/ours", "-o", "json"])
         shown = json.loads(capsys.readouterr().out)
         main(["export", "kubeflow/vision/ours", "--to", "list.txt"])

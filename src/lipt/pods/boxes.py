@@ -89,12 +89,13 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
 
 
-def compare_box(config: Config, *, engine: Engine, cpu: str) -> RunOutputs:
+def compare_box(config: Config, *, engine: Engine, gpus: str, cpu: str) -> RunOutputs:
     """Run a configuration and all baselines under several seeds, on the CPUs that the pod requests."""
     use_threads(cpu)
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
+    tell_without_gpu(ctx, int(gpus))
     return RunOutputs(document=run_comparison(ctx, engine=engine), workspace=ctx.workspace.store.uri)
 
 
