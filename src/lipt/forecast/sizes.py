@@ -67,8 +67,7 @@ class DataSize:
         Raises:
             UsageError: the data set is not ingested yet.
         """
-        store, side = _store_of(ctx), ctx.config.data.thumbnails
-        data = Dataset(DatasetFiles(store).read)
+        (store, data), side = _open(ctx), ctx.config.data.thumbnails
         train = data.manifest.splits["train"]
         first = stream(data, "train", np.zeros(1, np.int64), image_size=ctx.config.data.image_size, crops=None)
         return cls(
@@ -78,8 +77,8 @@ class DataSize:
             classes=len(data.manifest.classes),
             side=max(image_shape(first)[1:]),
             names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
-            thumbnails=ThumbnailSize(**_bytes_of(_store_of(ctx, side))) if side else None,
-            **_bytes_of(store),
+            thumbnails=ThumbnailSize(**_bytes_of(*_open(ctx, side))) if side else None,
+            **_bytes_of(store, data),
         )
 
     @classmethod
@@ -130,12 +129,17 @@ class DataSize:
 
 def stored_dataset(ctx: Context) -> Dataset:
     """The configuration's data set; raises as `DataSize.stored`."""
-    return Dataset(DatasetFiles(_store_of(ctx)).read)
+    return _open(ctx)[1]
 
 
-def _bytes_of(store: Store) -> dict[str, float]:
+def _open(ctx: Context, thumbnails: int | None = None) -> tuple[Store, Dataset]:
+    """Where the data set lies, or its thumbnails of that size; and the data set, which reads its files once."""
+    store = _store_of(ctx, thumbnails)
+    return store, Dataset(DatasetFiles(store).read)
+
+
+def _bytes_of(store: Store, data: Dataset) -> dict[str, float]:
     """The fields of `ThumbnailSize` for a data set."""
-    data = Dataset(DatasetFiles(store).read)
     train = data.manifest.splits["train"]
     return {
         "span_bytes": float(data.index("train").size.mean()),
@@ -144,8 +148,7 @@ def _bytes_of(store: Store) -> dict[str, float]:
     }
 
 
-def _store_of(ctx: Context, thumbnails: int | None = None) -> Store:
-    """Where the data set lies, or its thumbnails of that size."""
+def _store_of(ctx: Context, thumbnails: int | None) -> Store:
     source = ctx.config.data.source
     if is_chunk_store(ctx.config.data):
         return open_store(f"{source}/{thumbnails_folder(thumbnails)}" if thumbnails else source)
