@@ -24,7 +24,6 @@ from lipt.data.sources import open_source
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import _write_folder, _write_tar, folder_names, safe_key, safe_name
 from tests.tiny import tiny_context
-from tests.unit.data.chunks.helpers import as_format_1
 from tests.unit.data.sources.files import image, tree
 
 #: Two folders of a class hold files of one name; one file is no JPEG or PNG.
@@ -137,7 +136,7 @@ def test_a_tar_can_be_ingested_and_holds_the_labels(ran: Path, place: Path) -> N
 def test_json(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export(ran, "list.txt", "-o", "json")
     told = json.loads(capsys.readouterr().out)
-    assert (told["to"], told["kind"], told["named"], told["count"]) == ("list.txt", "list", True, len(selected(ran)))
+    assert (told["to"], told["kind"], told["count"]) == ("list.txt", "list", len(selected(ran)))
     assert told["subset"].startswith("select/")
 
 
@@ -263,29 +262,6 @@ def chunks_of(chosen: dict[str, dict[str, object]], store: Path) -> list[tuple[s
     dataset = Dataset(DatasetFiles(open_store(str(store))).read)
     index, files = dataset.index("train"), dataset.manifest.splits["train"].chunks
     return [(files[index.chunk[row["position"]]].file, row["position"]) for row in chosen.values()]  # type: ignore[call-overload]
-
-
-def test_a_store_of_format_1_is_exported_by_position(
-    ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = place / "old"
-    shutil.copytree(ran / "runs", old / "runs")
-    (store,) = (file.parent for file in old.rglob("manifest.json"))
-    files = {file.name: file.read_bytes() for file in store.iterdir()}
-    shutil.rmtree(old / "runs")
-    tree(old / "store", as_format_1(files))
-    assert Dataset(DatasetFiles(open_store(str(old / "store"))).read).names("train") is None
-    config = json.loads((ran / "run.yaml").read_text())
-    config |= {"workspace": str(old / "runs"), "data": {**config["data"], "source": str(old / "store")}}
-    (place / "old.yaml").write_text(json.dumps(config))
-    main(["run", "old.yaml"])
-    capsys.readouterr()
-    main(["export", "old.yaml", "--to", "list.txt"])
-    assert "ingested without image names (format 1)" in capsys.readouterr().err
-    lines = (place / "list.txt").read_text().splitlines()
-    assert all(len(line) == 8 and line.isdigit() for line in lines)
-    main(["export", "old.yaml", "--to", "out"])
-    assert sorted(file.stem for file in (place / "out").rglob("*.png")) == lines
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from lipt.adapters.store import MissingObjectError
 from lipt.data.chunks import Dataset, Manifest, read_samples
 from lipt.data.chunks.manifest import canonical_digest
 from lipt.errors import IntegrityError, RunError
-from tests.unit.data.chunks.helpers import Memory, Noise, as_format_1, write
+from tests.unit.data.chunks.helpers import Memory, Noise, write
 
 _SOURCE = Noise({"train": [12, 8], "test": [3, 2]})
 _JSON = st.recursive(
@@ -57,7 +57,7 @@ def contents(memory: Memory) -> Any:
     for split, info in dataset.manifest.splits.items():
         names = dataset.names(split)
         samples = list(read_samples(dataset.ranges_of(split, np.arange(info.count)), memory.read))
-        seen.append((split, samples, names and names.to_pylist()))
+        seen.append((split, samples, names.to_pylist()))
     return seen
 
 
@@ -172,12 +172,6 @@ def test_a_manifest_that_is_none(content: bytes) -> None:
 def test_a_manifest_that_is_nested_too_deep(content: bytes) -> None:
     with pytest.raises(RunError):
         Manifest.from_json(content)
-
-
-def test_format_1_is_read_without_names() -> None:
-    old = contents(Stored(as_format_1(whole().files)))
-    assert [part[2] for part in old[1:]] == [None, None]
-    assert [part[:2] for part in old[1:]] == [part[:2] for part in contents(whole())[1:]]
 
 
 @_QUICK

@@ -65,12 +65,6 @@ def export(run: str, overrides: tuple[str, ...], to: str, output: str) -> None:
             if kind == "network"
             else export_images(ctx, found.document, to, kind)
         )
-    if written.kind != "network" and not written.named:
-        click.echo(
-            "lipt: the data set was ingested without image names (format 1); positions are written instead\n"
-            "  -> ingest the source again to get names",
-            err=True,
-        )
     if len(written.seeds) > 1:
         first, *others = written.seeds
         again = f"run the config.yaml beside its report with --set seed={others[0]}, then export that run"

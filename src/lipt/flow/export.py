@@ -45,8 +45,6 @@ class Exported:
     candidates: int
     subset: str
     """Reference of the selection."""
-    named: bool
-    """Whether the data set knows the names of its images; otherwise positions stand for them."""
     seeds: list[int]
     """The seeds of the run. The subset is that of the first one."""
 
@@ -86,7 +84,6 @@ def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> E
     chosen = _Chosen(
         table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset, classes=classes
     )
-    named = "source" in table.column_names
     with whole(Path(target)) as unfinished:
         _WRITERS[kind](
             chosen, unfinished, lambda done: ctx.reporter.advance("export", done, len(chosen.table), "images")
@@ -96,7 +93,6 @@ def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> E
         count=len(chosen.table),
         candidates=len(table),
         subset=document.subset.ref,
-        named=named,
         seeds=document.provenance.seeds,
     )
 
@@ -109,17 +105,10 @@ def _check_apart(ctx: Context, target: str, kind: ImagesKind) -> None:
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:
-    """source, label, class, position and weight by ascending position. Without names, `source` holds the position."""
+    """source, label, class, position and weight by ascending position."""
     kept = kept.sort_by("position")
-    position = kept["position"]
-    if "source" in kept.column_names:
-        source = kept["source"]
-    else:
-        source = pa.compute.utf8_lpad(position.cast(pa.string()), width=8, padding="0")
     named = pa.array(classes, pa.string()).take(kept["label"].combine_chunks())
-    return pa.table(
-        {"source": source, "label": kept["label"], "class": named, "position": position, "weight": kept["weight"]}
-    )
+    return kept.append_column("class", named).select(["source", "label", "class", "position", "weight"])
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class DataSize:
             candidates=train.count - count_validation(train.count, ctx.config.data.validation_fraction),
             classes=len(data.manifest.classes),
             side=max(image_shape(first)[1:]),
-            names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
+            names_bytes=store.size(train.index.file) or 0,
             thumbnails=ThumbnailSize(**_bytes_of(*_open(ctx, side))) if side else None,
             **_bytes_of(store, data),
         )

@@ -67,7 +67,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
         selection = replace(
             apply(settings, candidates, validation, seed=ctx.seed("select")),
             positions_N=torch.from_numpy(positions),
-            sources_N=None if (names := data.names("train")) is None else names.take(pa.array(positions)),
+            sources_N=data.names("train").take(pa.array(positions)),
             notes=notes,
         )
         kept_C = torch.bincount(labels_N[selection.indices_K], minlength=num_classes).tolist()

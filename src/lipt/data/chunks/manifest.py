@@ -61,8 +61,7 @@ class Manifest:
         classes: class names, in label order.
         splits: `train` and `test`.
         recipe: the settings that determine every byte, besides the source: shuffle seed, chunk size, test fraction.
-        fingerprint: of the source at the time of ingestion; in format 1 it is part of the recipe.
-        format_version: in format 1, the index has no names of images.
+        fingerprint: of the source at the time of ingestion.
         digest: sha256 over the canonical JSON of the contents; subsets and shards carry it. The same images under the
             same names have the same digest, wherever and whenever they were ingested.
     """
@@ -81,8 +80,8 @@ class Manifest:
             object.__setattr__(self, "digest", canonical_digest(self._contents()))
 
     def to_json(self) -> bytes:
-        about = {} if self.format_version == 1 else {"name": self.name, "fingerprint": self.fingerprint}
-        return json.dumps(self._contents() | about | {"digest": self.digest}, indent=2, sort_keys=True).encode() + b"\n"
+        about = {"name": self.name, "fingerprint": self.fingerprint, "digest": self.digest}
+        return json.dumps(self._contents() | about, indent=2, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
@@ -98,9 +97,9 @@ class Manifest:
             version = document["format_version"]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DamagedDataError(f"{MANIFEST} is not the manifest of a data set ({error!r})", _DAMAGED) from error
-        if type(version) is not int or version not in (1, FORMAT_VERSION):
+        if type(version) is not int or version != FORMAT_VERSION:
             remedy = "install the version of lipt that wrote the data set, or ingest it again"
-            raise RunError(f"{MANIFEST}: format version {version!r}; this program reads 1 and {FORMAT_VERSION}", remedy)
+            raise RunError(f"{MANIFEST}: format version {version!r}; this program reads {FORMAT_VERSION}", remedy)
         try:
             manifest = TypeAdapter(cls).validate_json(data)
             digest = canonical_digest(manifest._contents())
@@ -116,13 +115,12 @@ class Manifest:
 
     def _contents(self) -> dict[str, Any]:
         """The fields that the digest covers."""
-        contents = {
+        return {
             "format_version": self.format_version,
             "classes": list(self.classes),
             "splits": {name: asdict(split) for name, split in self.splits.items()},
             "recipe": self.recipe,
         }
-        return contents | {"name": self.name} if self.format_version == 1 else contents
 
     def _contradiction(self) -> str:
         """A statement that an ingest would never write; empty if there is none."""

@@ -134,8 +134,8 @@ class Dataset:
             indexes[split] = index
         return indexes[split]
 
-    def names(self, split: str) -> pa.ChunkedArray | None:
-        """The name of each sample in the source, by position; None if the data set has format 1, which has no names.
+    def names(self, split: str) -> pa.ChunkedArray:
+        """The name of each sample in the source, by position.
 
         Names are not cached: they may be large, and few callers need them.
 
@@ -143,8 +143,6 @@ class Dataset:
             RunError, DamagedDataError: as `index`.
         """
         info = self._split(split)
-        if self.manifest.format_version == 1:
-            return None
         names = read_names(self.read(info.index.file, 0, None), info.index.sha256, info.index.file)
         if len(names) != info.count:
             raise DamagedDataError(f"{info.index.file}: {len(names):,} rows for {info.count:,} samples", RESTORE)

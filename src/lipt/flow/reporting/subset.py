@@ -41,8 +41,7 @@ def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
     dataset = open_dataset(attempt, outcome.prepared.dataset)
     selection = read_subset(attempt, outcome.subset, sources=True)
     table = selection.table()
-    names = table["source"] if "source" in table.column_names else None
-    table = table.select(["score", "rank", "weight", "position"]).append_column("row", pa.array(np.arange(len(table))))
+    table = table.select(["score", "rank", "weight", "position", "source"])
     classes = list(dataset.manifest.classes)
     summary = outcome.subset.summary
     kept = pa.compute.is_valid(table["rank"])
@@ -55,8 +54,8 @@ def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
         candidates_per_class=summary["candidates_per_class"],
         score_name=score_name(selection.algorithm, selection.options) if scored else "",
         score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
-        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes, names),
-        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes, names),
+        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
+        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
         weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
         digest=outcome.subset.files[SUBSET].sha256,
         ref=outcome.subset.ref,
@@ -66,13 +65,11 @@ def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
 def chosen_names(attempt: Attempt, subset: Artifact) -> bytes:
     """The names of the chosen images in their source, one per line, in the order in which training reads them.
 
-    Empty if nothing was left out, if the data set has no names, or if a name does not fit on a line.
+    Empty if nothing was left out, or if a name does not fit on a line.
     """
     if subset.summary["count"] == subset.summary["candidates"]:
         return b""
     table = read_subset(attempt, subset, sources=True).table()
-    if "source" not in table.column_names:
-        return b""
     names = table.filter(pa.compute.is_valid(table["rank"])).sort_by("position")["source"].to_pylist()
     return b"" if any("\n" in name or "\r" in name for name in names) else "".join(f"{n}\n" for n in names).encode()
 
@@ -95,16 +92,13 @@ def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
     return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
 
 
-def _examples(
-    dataset: Dataset, table: pa.Table, classes: list[str], names: pa.ChunkedArray | None
-) -> list[doc.Example]:
-    """At most `_EXAMPLES` samples, spread evenly over the rows of `table`. `names` has a row per candidate."""
+def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
+    """At most `_EXAMPLES` samples, spread evenly over the rows of `table`."""
     if not len(table):
         return []
     rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
     chosen = table.take(pa.array(rows))
     scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
-    sources = names.take(chosen["row"]).to_pylist() if names is not None else [""] * len(chosen)
     samples = {
         sample.position: sample for sample in read_samples(dataset.ranges_of("train", list(scores)), dataset.read)
     }
@@ -115,7 +109,7 @@ def _examples(
             score=score,
             source=source,
         )
-        for (position, score), source in zip(scores.items(), sources, strict=True)
+        for (position, score), source in zip(scores.items(), chosen["source"].to_pylist(), strict=True)
     ]
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 
 import numpy as np
-import pyarrow.parquet as pq
 from PIL import Image
 from torch import Tensor
 
@@ -72,24 +69,6 @@ def write(memory: Memory, source: Source, *, seed: int = 0, chunk_bytes: int = 4
     return write_dataset(
         source, memory.put, seed=seed, chunk_bytes=chunk_bytes, test_fraction=0.2, get=memory.get, delete=memory.delete
     )
-
-
-def as_format_1(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of a dataset as the first format had them: no names of images, and what is in the digest differs."""
-    document = json.loads(files["manifest.json"])
-    document["recipe"] |= {"source": document["name"], "fingerprint": document.pop("fingerprint")}
-    document["format_version"] = 1
-    old = dict(files)
-    for split in document["splits"].values():
-        name = split["index"]["file"]
-        buffer = io.BytesIO()
-        pq.write_table(pq.read_table(io.BytesIO(files[name])).drop_columns("source"), buffer, compression="zstd")
-        old[name] = buffer.getvalue()
-        split["index"]["sha256"] = hashlib.sha256(old[name]).hexdigest()
-    del document["digest"]
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    old["manifest.json"] = json.dumps(document | {"digest": hashlib.sha256(text.encode()).hexdigest()}).encode()
-    return old
 
 
 def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:

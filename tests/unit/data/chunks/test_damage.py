@@ -52,9 +52,9 @@ def test_manifest_that_is_none(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        (["format_version"], 3, "format version 3; this program reads 1 and 2"),
+        (["format_version"], 3, "format version 3; this program reads 2"),
         (["format_version"], True, "format version True"),
-        (["format_version"], 1, "another digest"),
+        (["format_version"], 1, "format version 1; this program reads 2"),
         (["digest"], "0" * 64, "have another digest"),
         (["name"], 3, "missing or malformed"),
         (["extra"], 1, "missing or malformed"),
