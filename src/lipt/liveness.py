@@ -26,7 +26,7 @@ def note_progress() -> None:
         Path(os.environ[VARIABLE]).touch()
 
 
-def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
-    """A command that fails if the file was not touched for `after_s` seconds; no file: Python still starts."""
-    found = f"os.path.exists({path!r}) and time.time() - os.stat({path!r}).st_mtime > {after_s!r}"
+def stalled_check(path: str) -> list[str]:
+    """A command that fails if the file was not touched for `STALLED_S` seconds; no file: Python still starts."""
+    found = f"os.path.exists({path!r}) and time.time() - os.stat({path!r}).st_mtime > {STALLED_S!r}"
     return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]

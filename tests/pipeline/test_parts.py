@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,7 @@ from lipt.pods.boxes import dispatch_box
 from lipt.pods.workers import count_pods, open_run, raise_bug, share_of, worker
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
-from lipt.runtime.processes import parts
-from lipt.runtime.processes.parent import launch
+from lipt.runtime.processes import parent, parts
 from lipt.stages.initialise import initialise
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
@@ -147,7 +145,7 @@ def test_a_killed_process_loses_the_part_that_it_was_at(tmp_path: Path) -> None:
 def test_a_process_that_hangs_in_a_training_loses_only_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "launch", partial(launch, stalled_s=6))
+    monkeypatch.setattr(parent, "STALLED_S", 6.0)
     ctx = tiny_context(tmp_path, {"processes": 2})
     made, lost = parts.make_parts(ctx, rank_work.hanging, dict.fromkeys(range(4), ()))
     assert (list(made), list(lost)) == ([0, 2, 3], [1])

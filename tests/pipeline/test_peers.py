@@ -19,11 +19,17 @@ from lipt.runtime.processes.peers import Peers
 from tests.conftest import free_port
 
 
-def test_pods_that_do_not_meet_try_again() -> None:
+@pytest.fixture(autouse=True)
+def _meet_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.runtime.processes.peers._MEET_S", 60.0)
+
+
+def test_pods_that_do_not_meet_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.runtime.processes.peers._MEET_S", 0.2)
     with pytest.raises(TransientError, match="pod 0 of 3: not there in time: 1, 2"):
-        Peers.meet(0, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+        Peers.meet(0, 3, f"127.0.0.1:{free_port()}")
     with pytest.raises(TransientError, match=r"pod 1 of 3: 127\.0\.0\.1 cannot be reached"):
-        Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+        Peers.meet(1, 3, f"127.0.0.1:{free_port()}")
 
 
 STRANGERS = ["7\n", "0\n", "-1\n", "GET / HTTP/1.1\n", ""]
@@ -34,14 +40,14 @@ def test_a_stranger_is_no_pod(said: str) -> None:
     """A scan of ports, or a pod of another Job at an address that was given out again."""
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}")
         while not first.done():
             with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
                 stranger.sendall(said.encode())
                 stranger.shutdown(socket.SHUT_WR)
                 assert stranger.recv(100) == b""
                 break
-        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}")
         assert first.result().endpoint == second.endpoint
         first.result().finish()
     second.finish()
@@ -51,8 +57,8 @@ def test_a_stranger_is_no_pod(said: str) -> None:
 def test_a_stranger_ends_no_training_and_a_pod_that_comes_anew_does(said: str) -> None:
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
-        met = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
-        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
+        met = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}")
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}")
         first = met.result()
     with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
         stranger.sendall(said.encode())
@@ -74,14 +80,14 @@ def test_a_stranger_that_sends_byte_after_byte_does_not_keep_the_pods(monkeypatc
     monkeypatch.setattr("lipt.runtime.processes.peers._LINE_S", 0.5)
     port, sent = free_port(), 0
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}")
         while not first.done() and not sent:
             with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
                 while sent < 150:
                     stranger.sendall(b"1")
                     sent += 1
                     time.sleep(0.05)
-        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}")
         first.result().finish()
     second.finish()
     assert sent < 150  # the connection was closed
@@ -100,8 +106,8 @@ def test_a_pod_that_has_ended_does_not_keep_the_end_from_the_others() -> None:
 def test_pods_meet_by_either_protocol(host: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         port = free_port()
-        met = pool.submit(Peers.meet, 0, 2, f"{host}:{port}", within_s=60)
-        second = Peers.meet(1, 2, f"{host}:{port}", within_s=60)
+        met = pool.submit(Peers.meet, 0, 2, f"{host}:{port}")
+        second = Peers.meet(1, 2, f"{host}:{port}")
         first = met.result()
     assert first.endpoint == second.endpoint
     assert first.endpoint.startswith("[::1]:" if ":" in host else "127.0.0.1:")

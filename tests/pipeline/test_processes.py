@@ -280,12 +280,17 @@ def test_what_one_process_fails_with_is_the_one_error(
     ],
 )
 def test_a_process_that_hangs_in_an_epoch_is_named_and_ended(
-    hang: str, named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    hang: str,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The process group itself would wait for days."""
+    monkeypatch.setattr(parent, "STALLED_S", _STALLED_S)
     before, since = _descendants(os.getpid()), time.monotonic()
     with pytest.raises(KilledError) as caught:
-        launch(tiny_context(tmp_path), "train", rank_work.in_training, 2, {"hang": hang}, stalled_s=_STALLED_S)
+        launch(tiny_context(tmp_path), "train", rank_work.in_training, 2, {"hang": hang})
     assert caught.value.message == f"train: {named} hung: no step of the training for 0.1 minutes"
     assert caught.value.remedy.startswith("see whether its store, disk and GPU answer")
     assert time.monotonic() - since > _STALLED_S
@@ -293,12 +298,11 @@ def test_a_process_that_hangs_in_an_epoch_is_named_and_ended(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_process_may_work_by_itself_while_the_others_wait(tmp_path: Path) -> None:
+def test_a_process_may_work_by_itself_while_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait in the next epoch, and at the end: to select or to write a checkpoint may take hours."""
+    monkeypatch.setattr(parent, "STALLED_S", _STALLED_S)
     given = {"seconds": _STALLED_S + 3}
-    assert launch(tiny_context(tmp_path), "train", rank_work.slow_first, 2, given, stalled_s=_STALLED_S) == {
-        "epochs": 2
-    }
+    assert launch(tiny_context(tmp_path), "train", rank_work.slow_first, 2, given) == {"epochs": 2}
 
 
 def test_processes_are_watched_although_nobody_reads_their_progress(

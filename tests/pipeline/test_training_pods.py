@@ -74,7 +74,7 @@ class Job:
             return
         self.probed = time.monotonic()
         for index, pod in enumerate(pods):
-            if pod and subprocess.run(liveness.stalled_check(str(self.folder / f"progress-{index}"), 45)).returncode:
+            if pod and subprocess.run(liveness.stalled_check(str(self.folder / f"progress-{index}"))).returncode:
                 os.killpg(pod.pid, signal.SIGKILL)
 
     def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:
@@ -97,6 +97,7 @@ class Job:
 
 def on_pods(ctx: Context, job: Job, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setattr(training, "run_job", job.run)
+    monkeypatch.setattr(liveness, "STALLED_S", 45)
     config = ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update={"nodes": 2})})
     return replace(ctx, config=config, pods=training._start(HERE, PODS))
 

@@ -25,22 +25,22 @@ MIN_SPAN = 0.1
 """Least span of an accuracy axis: a fraction of a point must not look like a big difference."""
 
 
-def shorten(text: str, limit: int = _MAX_LABEL) -> str:
-    """One line of printable characters, at most `limit` long, so that names cannot break the layout of a figure.
+def shorten(text: str) -> str:
+    """One line of printable characters, at most `_MAX_LABEL` long, so that names cannot break the layout of a figure.
 
     `METHOD [RUN]`, of several runs side by side, loses the end of the method and the beginning of the run: the digest
     at the end of a run's name tells two runs apart.
     """
     clean = "".join(char if char.isprintable() else " " for char in text)
-    if len(clean) <= limit:
+    if len(clean) <= _MAX_LABEL:
         return clean
     method, bracket, run = clean.rpartition(" [")
     if not bracket or not run.endswith("]"):
-        return clean[: limit - 1] + "…"
-    most = 2 * limit // 3
+        return clean[: _MAX_LABEL - 1] + "…"
+    most = 2 * _MAX_LABEL // 3
     if len(run) + 2 > most:
         run = "…" + run[-(most - 3) :]
-    return f"{method[: limit - len(run) - 3].rstrip()}… [{run}"
+    return f"{method[: _MAX_LABEL - len(run) - 3].rstrip()}… [{run}"
 
 
 def accuracy_figure(rows: Sequence[Row]) -> str:

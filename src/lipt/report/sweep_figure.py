@@ -49,7 +49,7 @@ def figure(
 def _paper_panel(
     panel: Axes, results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None]
 ) -> None:
-    positions, _ = _places(results)
+    positions = _places(results)
     for name, line in _lines(results).items():
         numbers = [float(paper(each.point) or 0) for each in line]
         panel.plot([positions[_first(each)] for each in line], numbers, "o-", label=name)
@@ -57,7 +57,7 @@ def _paper_panel(
 
 
 def _panel(panel: Axes, results: Sequence[Result], over: str) -> None:
-    positions, _ = _places(results)
+    positions = _places(results)
 
     def place(result: Result, row: Row) -> float:
         return (getattr(row, over) or 0) / 1e6 if over else positions[_first(result)]
@@ -85,12 +85,12 @@ def _panel(panel: Axes, results: Sequence[Result], over: str) -> None:
 
 
 def _finish(panel: Axes, results: Sequence[Result], title: str, label: str = "") -> None:
-    positions, names = _places(results)
+    positions = _places(results)
     panel.set_title(title)
     panel.set_ylabel("test accuracy in %")
     panel.set_xlabel(label or next(iter(results[0].point)))
     if not label:
-        panel.set_xticks(list(positions.values()), names)
+        panel.set_xticks(list(positions.values()), list(positions))
     panel.legend(fontsize=8)
 
 
@@ -98,10 +98,9 @@ def _first(result: Result) -> str:
     return text_of(next(iter(result.point.values())))
 
 
-def _places(results: Sequence[Result]) -> tuple[dict[str, float], list[str]]:
+def _places(results: Sequence[Result]) -> dict[str, float]:
     """The places of the values of the first axis: equally far apart, because they are often names."""
-    names = list(dict.fromkeys(map(_first, results)))
-    return {name: float(place) for place, name in enumerate(names)}, names
+    return {name: float(place) for place, name in enumerate(dict.fromkeys(map(_first, results)))}
 
 
 def _lines(results: Sequence[Result]) -> dict[str, list[Result]]:

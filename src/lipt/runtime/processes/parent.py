@@ -141,8 +141,6 @@ def launch(
     processes: int,
     options: dict[str, Any],
     peers: Peers | None = None,
-    *,
-    stalled_s: float = STALLED_S,
 ) -> Any:
     """Run `work(ctx, processes, **options)` on several processes and return the result of the first.
 
@@ -151,7 +149,6 @@ def launch(
         work: a function of a module, with a JSON-able result.
         options: JSON-able.
         peers: the pods of a training on several nodes. Each starts `processes` processes. The first gets the result.
-        stalled_s: see `Standstill`. Pods with a probe are left to it: then all start again.
 
     Raises:
         TransientError: another pod was lost.
@@ -179,7 +176,8 @@ def launch(
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
             f"from {run_rank.__module__} import run_rank; run_rank()"
         )
-        standstill = Standstill(folder, processes, after_s=math.inf if peers or is_probed() else stalled_s)
+        # Pods with a probe are left to it: then all start again.
+        standstill = Standstill(folder, processes, after_s=math.inf if peers or is_probed() else STALLED_S)
         with _relayed(folder, ctx.reporter, standstill), peers.guard() if peers else nullcontext():
             died = _torchrun(folder, program, processes, peers)
         if died is None:

@@ -50,7 +50,7 @@ class Peers:
     _guarded: bool = False
 
     @classmethod
-    def meet(cls, index: int, count: int, first: str, *, within_s: float = _MEET_S) -> Peers:
+    def meet(cls, index: int, count: int, first: str) -> Peers:
         """Wait until all pods are there.
 
         Args:
@@ -60,7 +60,7 @@ class Peers:
         Raises:
             TransientError: they are not there in time.
         """
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + _MEET_S
         host, _, port = first.rpartition(":")
         peers = _join(index, count, (host, int(port)), deadline) if index else _gather(count, int(port), deadline)
         threading.Thread(target=peers._watch, daemon=True).start()
