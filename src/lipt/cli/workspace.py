@@ -13,7 +13,7 @@ from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.listing import Run, list_runs
-from lipt.flow.runs import Unused, list_leftovers, list_running, list_unused, remove, remove_leftovers
+from lipt.flow.runs import Unused, list_running, list_unused, remove
 from lipt.report.numbers import DASH, format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
@@ -88,7 +88,7 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     if output == "json" and not (yes or dry_run):
         raise UsageError("-o json asks no question", "add --yes, or --dry-run")
     place, unused = _existing(workspace), list[Unused]()
-    leftovers = list_leftovers(place)
+    leftovers = place.store.leftovers(older_s=86_400) if isinstance(place.store, FileStore) else {}
     try:
         for run in list_running(place):
             what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
@@ -113,7 +113,9 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
             unused = [each for each in list_unused(place, days=days) if each.ref in shown]
             total = _total(unused, leftovers)
         remove(place, unused)
-        remove_leftovers(place, leftovers)
+        if isinstance(place.store, FileStore):
+            for path in leftovers:
+                place.store.remove_leftover(path)
     if output == "json":
         print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:

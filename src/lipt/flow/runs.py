@@ -127,17 +127,6 @@ def remove(workspace: Workspace, unused: Iterable[Unused]) -> None:
             workspace.store.delete(key)
 
 
-def list_leftovers(workspace: Workspace) -> dict[str, int]:
-    """Bytes of the unfinished files that killed processes left a day ago or earlier, by path."""
-    return workspace.store.leftovers(older_s=_DAY_S)
-
-
-def remove_leftovers(workspace: Workspace, paths: Iterable[str]) -> None:
-    """Remove what `list_leftovers` found."""
-    for path in paths:
-        workspace.store.remove_leftover(path)
-
-
 def note_point(workspace: Workspace, config: Config, artifacts: Iterable[Artifact]) -> None:
     """Note the artifacts of a finished point of a sweep, so that they count as used: it has no report."""
     refs = [artifact.ref for artifact in artifacts]

@@ -127,19 +127,6 @@ class Store(ABC):
         self._check(key)
         self._delete(key)
 
-    def leftovers(self, *, older_s: float) -> dict[str, int]:
-        """Bytes of the unfinished files that killed writers left, by path. A store without such files has none.
-
-        Args:
-            older_s: younger ones are left out: their writers may still live.
-        """
-        del older_s
-        return {}
-
-    def remove_leftover(self, path: str) -> None:
-        """Remove one of `leftovers`; no error if there is none."""
-        raise NotImplementedError
-
     def metered(self) -> Self:
         """The same location with a new ledger, so that each stage counts its own traffic."""
         return self._sibling(self.uri, Traffic())

@@ -91,6 +91,11 @@ class FileStore(Store):
             remove_with_folders(self.root / key, self.root)
 
     def leftovers(self, *, older_s: float) -> dict[str, int]:
+        """Bytes of the unfinished files that killed writers left, by path.
+
+        Args:
+            older_s: younger ones are left out: their writers may still live.
+        """
         found: dict[str, int] = {}
         with self._explained(""):
             for path in (path for path in _files_below(self.root) if path.name.startswith(TEMPORARY)):
@@ -101,6 +106,7 @@ class FileStore(Store):
         return dict(sorted(found.items()))
 
     def remove_leftover(self, path: str) -> None:
+        """Remove one of `leftovers`; no error if there is none."""
         self._delete(path)
 
     def _sibling(self, uri: str, traffic: Traffic) -> Self:
