@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
-from minio.error import InvalidResponseError, MinioAdminException, MinioException, S3Error, ServerError
+from minio.error import MinioAdminException, MinioException, S3Error
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.patience import Patience
 from lipt.adapters.store.s3 import client_of
-from lipt.adapters.store.s3_errors import REFUSED, is_busy
+from lipt.adapters.store.s3_errors import REFUSED, is_busy, status_of
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -130,23 +130,13 @@ def _explained(endpoint: str, step: Callable[[], T]) -> T:
     except HTTPError as error:
         raise _not_up(endpoint, type(error).__name__) from error
     except (MinioException, MinioAdminException) as error:
-        status, code = _status(error), _code(error)
-        if is_busy(status):
+        code = _code(error)
+        if is_busy(status_of(error)):
             raise _not_up(endpoint, code) from error
         if code in REFUSED:
             remedy = "it was started with other credentials: kubectl -n lipt-store rollout restart deployment/minio"
             raise UsageError(f"{endpoint} refuses its root credentials ({code})", remedy) from error
         raise RunError(f"{endpoint} answers {code}", "check that this is a MinIO, and read its log") from error
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, S3Error):
-        return int(error.response.status)
-    if isinstance(error, ServerError):
-        return error.status_code
-    if isinstance(error, (MinioAdminException, InvalidResponseError)):
-        return int(error._code)  # no public name
-    return 0
 
 
 def _code(error: Exception) -> str:
@@ -156,7 +146,7 @@ def _code(error: Exception) -> str:
     try:
         return str(json.loads(getattr(error, "_body", "") or "")["Code"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {_status(error)}"
+        return f"HTTP {status_of(error)}"
 
 
 def _not_up(endpoint: str, reason: str) -> TransientError:

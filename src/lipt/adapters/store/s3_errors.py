@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from minio.error import InvalidResponseError, S3Error, ServerError
+from minio.error import InvalidResponseError, MinioAdminException, S3Error, ServerError
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from lipt.adapters.store.base import StoreError
@@ -29,6 +29,17 @@ _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 def is_busy(status: int) -> bool:
     """Whether a later request may succeed."""
     return status in (408, 429) or (status >= 500 and status != 501)  # 501: the store has no such operation
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of minio's error; 0 if it has none."""
+    if isinstance(error, S3Error):
+        return int(error.response.status)
+    if isinstance(error, ServerError):
+        return error.status_code
+    if isinstance(error, (MinioAdminException, InvalidResponseError)):  # the latter: the HTML page of a proxy
+        return int(error._code)  # no public name
+    return 0
 
 
 def _reason(error: SSLError) -> str:
@@ -68,14 +79,12 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
         # A store that restarts breaks connections, too; a port for TLS does so with each one in plain HTTP.
         plain = isinstance(error, ProtocolError) and endpoint.startswith("http://")
         return transient(type(error).__name__, " (or use https://)" if plain else "")
+    status = status_of(error)
     if isinstance(error, S3Error):
         code = error.code or "unknown error"
-        if code in _BUSY or (code not in _FULL and is_busy(error.response.status)):
+        if code in _BUSY or (code not in _FULL and is_busy(status)):
             return transient(code)
         return _explained_answer(error, code, where=where, bucket=bucket, endpoint=endpoint)
-    status = error.status_code if isinstance(error, ServerError) else 0
-    if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
-        status = error._code  # no public name
     if is_busy(status):
         return transient(f"HTTP {status}")
     return not_s3(where, endpoint, f"HTTP {status}" if status else type(error).__name__)
