@@ -14,19 +14,32 @@ import torch
 from torch import Tensor
 
 from lipt.adapters.store import StoreError
+from lipt.config import parse_config
 from lipt.data.augmentation import no_augmentation
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError, TransientError
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
-from lipt.runtime.processes.child import ProcessGroup
+from lipt.runtime.processes.child import ProcessGroup, run_stage
 from lipt.runtime.stage import Stage
 from lipt.stages.initialise import initialise
 from lipt.training.distributed import Ranks
 from lipt.training.loop import Trainer, train
 from lipt.training.recipe import Recipe
 from tests.unit.training.helpers import Smooth, blocks
+
+
+def in_turn(ctx: Context, processes: ProcessGroup, *, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What several stages ask for, each with its own configuration and folder."""
+    assert processes.folder is not None
+    results = []
+    for number, one in enumerate(asked):
+        folder = processes.folder / f"asked-{number}"
+        folder.mkdir(exist_ok=True)
+        own = Context.of(parse_config(one["config"]), ctx.reporter)
+        results.append(run_stage(own, replace(processes, folder=folder), **one["request"]))
+    return results
 
 
 def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS
 from lipt.runtime.processes import parent
-from lipt.runtime.processes.child import EVENTS, RESULT
+from lipt.runtime.processes.child import EVENTS, RESULT, run_stage
 from lipt.runtime.processes.failures import KilledError
 from lipt.runtime.processes.parent import count_processes, launch
 from lipt.runtime.processes.standstill import Standstill
+from lipt.runtime.stage import Stage
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import DYNAMICS, initialise
 from lipt.stages.select import select
@@ -57,6 +59,8 @@ CASES: dict[str, dict[str, Any]] = {
         "select": {"algorithm": "grand"},
     },
 }
+#: `data.resident_mb` for theta_*: streamed, and in memory.
+RESIDENT_MB = [0, 4096]
 
 
 @dataclass(kw_only=True)
@@ -64,9 +68,10 @@ class Trained:
     artifact: Artifact
     weights: State
     cost: Cost
+    trajectory: State
 
 
-def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
+def train_stage(folder: Path, processes: int, changes: dict[str, Any]) -> Stage:
     """The train stage on a random subset that every case shares."""
     base: dict[str, Any] = {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN}
     ctx = tiny_context(folder, base)
@@ -75,38 +80,95 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
     final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
     ctx = tiny_context(folder, EXACT | final | {"processes": processes})
     start = initialise(ctx, dataset).make() if ctx.config.train.start == "continue" else None
-    return trained(ctx, train(ctx, dataset, subset, start).make())
+    return train(ctx, dataset, subset, start)
+
+
+def theta_star_stage(folder: Path, processes: int, resident_mb: int) -> Stage:
+    settings = EXACT | {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}}
+    ctx = tiny_context(folder, settings | {"processes": processes})
+    return initialise(ctx, ingest(ctx).make())
 
 
 def trained(ctx: Context, artifact: Artifact) -> Trained:
-    weights = unpack(ctx.workspace.store.read(f"{artifact.ref}/{WEIGHTS}", kind="model"), origin="the weights")
-    return Trained(artifact=artifact, weights=weights, cost=ctx.workspace.cost(artifact))
+    workspace = ctx.workspace
+
+    def read(name: str) -> State:
+        return unpack(workspace.store.read(f"{artifact.ref}/{name}", kind="model"), origin=name)
+
+    return Trained(
+        artifact=artifact,
+        weights=read(WEIGHTS),
+        cost=workspace.cost(artifact),
+        trajectory=read(DYNAMICS) if DYNAMICS in artifact.files else {},
+    )
+
+
+class AskedError(Exception):
+    """A stage has asked for several processes."""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Trained]]:
+    """Every case on one process and on two. The start of two takes longer than a case, so they do all cases in turn."""
+    folder = tmp_path_factory.mktemp("pairs")
+    stages = {
+        name: [train_stage(folder / name / str(count), count, changes) for count in (1, 2)]
+        for name, changes in CASES.items()
+    } | {
+        f"theta_star {mb}": [theta_star_stage(folder / f"theta_star {mb}" / str(count), count, mb) for count in (1, 2)]
+        for mb in RESIDENT_MB
+    }
+    asked: list[dict[str, Any]] = []
+
+    def ask(ctx: Context, _label: str, work: Any, processes: int, request: dict[str, Any]) -> None:
+        assert (work, processes) == (run_stage, 2)
+        asked.append({"config": ctx.config.model_dump(mode="json"), "request": request})
+        raise AskedError
+
+    with pytest.MonkeyPatch.context() as patch, _stderr_in(folder / "stderr"):
+        patch.setattr(parent, "launch", ask)
+        for _, two in stages.values():
+            with pytest.raises(AskedError):
+                two.make()
+        results = launch(tiny_context(folder / "launched"), "all cases", rank_work.in_turn, 2, {"asked": asked})
+        answers = iter(results)
+        patch.setattr(parent, "launch", lambda *_asked: next(answers))
+        found = {name: [trained(one.ctx, one.make()) for one in both] for name, both in stages.items()}
+    assert "Warning" not in (folder / "stderr").read_text()
+    return found
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[None]:
+    """What this process and those that it starts write to stderr goes into a file."""
+    kept = os.dup(2)
+    with path.open("w") as file, redirect_stderr(file):
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> None:
-    one, two = (run_train(tmp_path / str(count), count, CASES[name]) for count in (1, 2))
+def test_two_processes_give_the_artifact_of_one(name: str, pairs: dict[str, list[Trained]]) -> None:
+    one, two = pairs[name]
     equal(one, two)
     assert two.cost.read["model"] == one.cost.read["model"]  # one process reads the weights for both
     assert (one.cost.read["model"] > 0) == (name == "continue")
 
 
-@pytest.mark.parametrize("resident_mb", [0, 4096], ids=["streamed", "resident"])
+@pytest.mark.parametrize("resident_mb", RESIDENT_MB, ids=["streamed", "resident"])
 def test_two_processes_give_the_theta_star_of_one_and_its_trajectory(
-    resident_mb: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    resident_mb: int, pairs: dict[str, list[Trained]]
 ) -> None:
-    runs, trajectories = [], []
-    settings = EXACT | {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}}
-    for count in (1, 2):
-        ctx = tiny_context(tmp_path / str(count), settings | {"processes": count})
-        runs.append(trained(ctx, initialise(ctx, ingest(ctx).make()).make()))
-        stored = ctx.workspace.store.read(f"{runs[-1].artifact.ref}/{DYNAMICS}", kind="other")
-        trajectories.append(unpack(stored, origin="the dynamics"))
-    equal(*runs, cuts=100 if resident_mb else 3 * 1294 // 8)
-    for name, of_one in trajectories[0].items():
+    one, two = pairs[f"theta_star {resident_mb}"]
+    equal(one, two, cuts=100 if resident_mb else 3 * 1294 // 8)
+    assert one.trajectory
+    for name, of_one in one.trajectory.items():
         assert of_one.shape == (1294, 3)
-        torch.testing.assert_close(trajectories[1][name], of_one, rtol=0.02, atol=0.02)
-    assert "Warning" not in capfd.readouterr().err
+        torch.testing.assert_close(two.trajectory[name], of_one, rtol=0.02, atol=0.02)
 
 
 def equal(one: Trained, two: Trained, *, cuts: int = 100, processes: int = 2) -> None:
