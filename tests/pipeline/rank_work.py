@@ -52,15 +52,13 @@ def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
 def full(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
     if processes.ranks.rank == 1:
         raise StoreError("s3://bucket: the store is full", "free space")
-    processes.ranks.sum(torch.zeros(1))  # never comes back
-    return {}
+    raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
 
 
 def mistaken(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
     if processes.ranks.rank == 1:
         raise ZeroDivisionError("by zero")
-    processes.ranks.sum(torch.zeros(1))
-    return {}
+    raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
 
 
 def mistaken_alone(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
@@ -75,14 +73,6 @@ def killed(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
     if processes.ranks.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     processes.ranks.sum(torch.zeros(1))
-    return {}
-
-
-def aborted_alone(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
-    """As when a C++ library calls `terminate`."""
-    if processes.ranks.rank == 1:
-        os.kill(os.getpid(), signal.SIGABRT)
-    time.sleep(600)
     return {}
 
 
@@ -144,8 +134,6 @@ def _train_and_hang(ranks: Ranks, hang: str) -> None:
 
     def images_of(trainer: Trainer) -> tuple[ResidentImages, None]:
         second = trainer.progress.epoch == 1
-        if second and hang == "computing":
-            trainer.model.register_forward_pre_hook(lambda _module, _given: time.sleep(600))
         if second and hang == "the last gradient":
             next(trainer.model.parameters()).register_hook(lambda _gradient: time.sleep(600))
         if second and hang == "stopped":

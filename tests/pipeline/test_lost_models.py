@@ -18,6 +18,9 @@ from lipt.pods.boxes import dispatch_box, select_box, train_box
 from lipt.pods.workers import open_run
 from lipt.progress import Reporter
 from lipt.report.html_page import render
+from lipt.runtime.context import Context
+from lipt.runtime.processes import parts
+from lipt.runtime.processes.child import ProcessGroup
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 
@@ -118,6 +121,13 @@ def test_too_few_models_end_the_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Of two processes, the second one's share is made by the first: each start of two takes seconds."""
+
+    def launch(ctx: Context, _label: str, work: Any, processes: int, given: dict[str, Any]) -> Any:
+        assert processes == 2
+        return work(ctx, ProcessGroup(), **given)
+
+    monkeypatch.setattr(parts, "launch", launch)
     losing(monkeypatch, *lost)
     with pytest.raises(RunError, match=message):
         prepare(tiny_context(tmp_path, CHANGES | changes))

@@ -122,9 +122,8 @@ def test_only_memory_and_devices_lose_a_part(tmp_path: Path) -> None:
         parts.make_parts(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_full_disk_ends_the_run_at_the_first_part(tmp_path: Path, processes: int) -> None:
-    ctx = tiny_context(tmp_path, {"processes": processes})
+def test_a_full_disk_ends_the_run_at_the_first_part(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path)
     with pytest.raises(StoreError, match=r"^file:///full: No space left on device\n  -> free space"):
         parts.make_parts(ctx, rank_work.unwritable, dict.fromkeys(range(4), ()))
     assert rank_work.unwritable(ctx, index=3).find() is None

@@ -20,7 +20,6 @@ import pytest
 import torch
 
 from lipt import liveness
-from lipt.adapters.store import StoreError
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
@@ -305,11 +304,8 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
     ("work", "kind", "code", "message"),
     [
         ("unreachable", TransientError, 3, r"^s3://bucket: out of reach\n  -> check that the store is up$"),
-        ("full", StoreError, 1, r"^s3://bucket: the store is full\n  -> free space$"),
-        ("mistaken", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("mistaken_alone", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("killed", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGKILL\)"),
-        ("aborted_alone", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGABRT\)"),
         ("ended_alone", RunError, 1, "^failing: process 1 of 2 ended with code 7"),
     ],
 )
@@ -336,7 +332,6 @@ def test_what_one_process_fails_with_is_the_one_error(
     ("hang", "named"),
     [
         ("reading", "process 1 of 2"),
-        ("computing", "process 1 of 2"),
         ("stopped", "process 1 of 2"),
         ("the last gradient", "one of the processes 0 and 1 of 2"),  # both wait in the same place
     ],
@@ -405,6 +400,28 @@ def test_the_probe_of_a_pod_looks_at_its_processes(pod: bool, tmp_path: Path, mo
     monkeypatch.setattr(parent, "Standstill", watch)
     launch(tiny_context(tmp_path / "workspace"), "train", rank_work.unreachable, 2, {})
     assert limits == [math.inf if pod else 3600]
+
+
+def test_a_signal_ends_this_process_once_the_children_and_their_folder_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own handler says how: that of the command line exits with 143."""
+    folders: list[Path] = []
+    left: list[bool] = []
+
+    def start(folder: Path, *_given: Any) -> signal.Signals:
+        folders.append(folder)
+        assert folder.is_dir()
+        return signal.SIGTERM
+
+    monkeypatch.setattr(parent, "_torchrun", start)
+    before = signal.signal(signal.SIGTERM, lambda *_: left.append(folders[0].exists()))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            launch(tiny_context(tmp_path), "stopped", rank_work.unreachable, 2, {})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (left, ended.value.code) == ([False], 143)
 
 
 def test_a_child_that_is_interrupted_while_it_loads_torch_prints_nothing(
