@@ -25,6 +25,7 @@ from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
 from tests.examples import sent
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
+from tests.pipeline.test_kfp_bodies import Bodies
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores
 
@@ -175,16 +176,27 @@ def test_compare_takes_what_is_there_and_shows_every_row(finished: Finished, tmp
 def test_the_example_runs_with_what_it_submits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`lipt init kubeflow`: all parameters that its `lipt submit` sends, but a folder and one epoch."""
+    """`lipt init kubeflow`: all parameters that its `lipt submit` sends, but a folder and one epoch; the boxes of the
+    other tests' pipeline, in this process."""
     monkeypatch.chdir(tmp_path)
     main(["init", "kubeflow"])
     example = tmp_path / "10-kubeflow.yaml"
     example.write_text(example.read_text().replace("BUCKET", "lipt"))
+    inputs = components.load_component_from_file(str(ROOT / "pipelines" / "lipt.yaml")).component_spec.inputs
+    given = {name: int(entry.default) if entry.type == "Integer" else entry.default for name, entry in inputs.items()}
     parameters = sent(example, capsys, monkeypatch)
-    run = run_pipeline("lipt.yaml", tmp_path / "kfp", **parameters | {"workspace": str(tmp_path / "runs"), "epochs": 1})
-    _, merged = run.artifact("merge", "metrics")
+    assert parameters.keys() <= given.keys()
+    given |= parameters | {"workspace": str(tmp_path / "runs"), "epochs": 1}
+    bodies = Bodies(tmp_path, given["workspace"])
+    assert given.keys() == bodies.settings.keys() | bodies.pods.keys() | {"config"}
+    bodies.settings = {name: given[name] for name in bodies.settings}
+    bodies.pods = {name: given[name] for name in bodies.pods}
+    bodies.pretrain(given["config"])
+    bodies.merge()
+    bodies.train()
+    merged = bodies.metrics.metadata
     assert (merged["jigsaws_arrived"], merged["jigsaws_missing"]) == (4, 0)
-    page, _ = run.artifact("train", "report")
+    page = Path(bodies.report.path).read_text()
     assert "engine kubeflow" in page
     assert "kubeflow" in page.partition("<title>")[2].partition("</title>")[0]  # the name in the file
     (report,) = (tmp_path / "runs/reports").rglob("report.json")
