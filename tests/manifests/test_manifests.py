@@ -100,9 +100,9 @@ def test_argo_archives_nothing_of_a_run() -> None:
 
 
 def test_the_quota_is_that_of_the_runs(components: Path) -> None:
-    for one in built(components):
-        if one["kind"] in ("ResourceQuota", "LimitRange"):
-            assert one["metadata"]["namespace"] == "lipt"
+    found = [one for one in built(components) if one["kind"] in ("ResourceQuota", "LimitRange")]
+    assert sorted(one["kind"] for one in found) == ["LimitRange", "ResourceQuota"]
+    assert {one["metadata"]["namespace"] for one in found} == {"lipt"}
 
 
 @pytest.mark.parametrize("name", ["kind", "kubeflow"])

@@ -73,13 +73,14 @@ def test_nobody_has_rights_on_the_whole_cluster(overlay: list[Object]) -> None:
 def test_runs_get_no_rights_beside_the_root_credentials() -> None:
     """Whoever may create pods in a namespace can read all its Secrets."""
     overlay = built(MANIFESTS / "overlays/kind")
-    for (who, namespace), rights in granted(overlay).items():
-        if namespace == "lipt-store":
-            assert who == "lipt-setup"
-            assert {resource for resource, *_ in rights} == {"secrets"}
-    for one in overlay:
-        if one["kind"] == "RoleBinding" and one["metadata"]["namespace"] == "lipt-store":
-            assert [subject["namespace"] for subject in one["subjects"]] == ["lipt-store"]
+    there = {who: rights for (who, namespace), rights in granted(overlay).items() if namespace == "lipt-store"}
+    assert {who: {resource for resource, *_ in rights} for who, rights in there.items()} == {"lipt-setup": {"secrets"}}
+    bindings = [
+        one for one in overlay if (one["kind"], one["metadata"].get("namespace")) == ("RoleBinding", "lipt-store")
+    ]
+    assert bindings
+    for one in bindings:
+        assert [subject["namespace"] for subject in one["subjects"]] == ["lipt-store"]
 
 
 def test_people_need_what_the_page_says() -> None:
