@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
+from contextlib import redirect_stderr, redirect_stdout
 from fcntl import ioctl
+from io import StringIO
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from lipt.cli import main
 
 ROOT = Path(__file__).parents[1]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -44,6 +51,22 @@ def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         check=False,
         env=os.environ | environment,
     )
+
+
+def lipt_here(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As `lipt`, but in this process: for commands that need none of their own. It takes a fraction of the time."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code: Any = 0
+    out, err = StringIO(), StringIO()
+    try:
+        with patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
+            main(list(arguments))
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def on_terminal(columns: int, *arguments: str, code: int = 0) -> str:

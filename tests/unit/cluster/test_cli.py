@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.programs import lipt
+from tests.programs import lipt_here
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 RUN = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/tiny-1"
@@ -87,16 +87,16 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Ser
 
 def test_logs_are_followed_until_the_run_ends(server: type[Server]) -> None:
     server.rounds = 2
-    ended = lipt("logs", "-f", HANDLE)
+    ended = lipt_here("logs", "-f", HANDLE)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "== pod-a (select)\nfirst\nsecond\n"
-    assert lipt("logs", "-f", HANDLE, "-o", "json").returncode == 2
+    assert lipt_here("logs", "-f", HANDLE, "-o", "json").returncode == 2
 
 
 def test_the_log_of_a_pod_that_has_ended_is_read_once(server: type[Server]) -> None:
     """A fan-out may have dozens of them."""
     server.rounds, server.pod, server.log = 2, {"phase": "Succeeded"}, "done"
-    assert lipt("logs", "-f", HANDLE).stdout == "== pod-a (select)\ndone\n"
+    assert lipt_here("logs", "-f", HANDLE).stdout == "== pod-a (select)\ndone\n"
     assert server.read == 1
 
 
@@ -111,14 +111,14 @@ def test_the_log_of_a_pod_that_has_ended_is_read_once(server: type[Server]) -> N
 def test_a_pod_that_is_about_to_start_is_no_problem(server: type[Server], why: str, said: str) -> None:
     """The API refuses to show its log."""
     server.rounds, server.log, server.pod = 1, WAITING + why, {"phase": "Pending"}
-    assert lipt("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
-    assert (lipt("logs", "-f", HANDLE).stdout == "") is (said == "(no output yet)")
+    assert lipt_here("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
+    assert (lipt_here("logs", "-f", HANDLE).stdout == "") is (said == "(no output yet)")
 
 
 def test_the_log_on_a_node_that_does_not_answer_is_asked_for_once(server: type[Server]) -> None:
     """The API server answers 500 then, which is retried for two minutes elsewhere."""
     server.log = ""
-    ended = lipt("logs", HANDLE)
+    ended = lipt_here("logs", HANDLE)
     assert ended.stdout == "== pod-a (select)\n(the Kubernetes API answers 500: 500 Internal Server Error)\n"
     assert server.read == 1
 
@@ -131,13 +131,13 @@ _ENGINE = 'time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=
 )
 def test_a_pod_that_printed_nothing_says_so(server: type[Server], phase: str, said: str) -> None:
     server.pod, server.log = {"phase": phase}, _ENGINE
-    assert lipt("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
-    assert json.loads(lipt("logs", HANDLE, "-o", "json").stdout) == [{"box": "select", "pod": "pod-a", "log": ""}]
+    assert lipt_here("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
+    assert json.loads(lipt_here("logs", HANDLE, "-o", "json").stdout) == [{"box": "select", "pod": "pod-a", "log": ""}]
 
 
 def test_a_pod_of_a_workflow_that_is_not_ours_has_no_log_of_ours(server: type[Server]) -> None:
     server.container = "theirs"
-    ended = lipt("logs", HANDLE)
+    ended = lipt_here("logs", HANDLE)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "has no logs" in ended.stderr
 
@@ -147,26 +147,26 @@ def test_a_pod_of_a_workflow_that_is_not_ours_has_no_log_of_ours(server: type[Se
 )
 def test_a_run_without_pods_has_no_logs(server: type[Server], rounds: int, why: str) -> None:
     server.rounds, server.pod = rounds, {}
-    ended = lipt("logs", HANDLE)
+    ended = lipt_here("logs", HANDLE)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr == f"lipt: {HANDLE} has no logs: {why}\n  -> lipt status {HANDLE} shows the boxes\n"
-    assert f"box merge of {HANDLE} has no logs: {why}" in lipt("logs", HANDLE, "--box", "merge").stderr
+    assert f"box merge of {HANDLE} has no logs: {why}" in lipt_here("logs", HANDLE, "--box", "merge").stderr
 
 
 def test_status_waits_for_the_end(server: type[Server]) -> None:
     server.rounds = 2
-    assert lipt("status", HANDLE, "--wait").stdout.splitlines()[-1] == "Succeeded"
+    assert lipt_here("status", HANDLE, "--wait").stdout.splitlines()[-1] == "Succeeded"
     assert server.rounds == -1
 
 
 def test_cancel_stops_a_run_that_has_not_ended(server: type[Server]) -> None:
-    assert lipt("cancel", HANDLE).stdout == f"{HANDLE} is being stopped\n"
+    assert lipt_here("cancel", HANDLE).stdout == f"{HANDLE} is being stopped\n"
     assert server.change == {"spec": {"shutdown": "Terminate"}, "path": RUN}
     assert server.deleted == ["tiny-1-pretrain"]  # its workers, too: they would outlive its boxes
     server.change = None
-    assert lipt("cancel", HANDLE).stdout == f"{HANDLE} has ended already: Succeeded\n"
+    assert lipt_here("cancel", HANDLE).stdout == f"{HANDLE} has ended already: Succeeded\n"
     server.deleted.clear()  # a box that was killed leaves its workers
-    assert lipt("cancel", HANDLE).stdout == (
+    assert lipt_here("cancel", HANDLE).stdout == (
         f"{HANDLE} has ended already: Succeeded; its Job tiny-1-pretrain was still running, and is stopped\n"
     )
     assert server.deleted == ["tiny-1-pretrain"]
@@ -185,7 +185,7 @@ def test_a_run_without_a_report(
     server: type[Server], tmp_path: Path, rounds: int, end: str, why: str, remedy: str
 ) -> None:
     server.rounds, server.end, server.parameters = rounds, end, {"workspace": str(tmp_path / "runs")}
-    ended = lipt("report", HANDLE)
+    ended = lipt_here("report", HANDLE)
     said, todo = ended.stderr.splitlines()
     assert ended.returncode == 1
     assert said == f"lipt: {HANDLE} {why.format((tmp_path / 'runs').as_uri())}"
@@ -194,12 +194,12 @@ def test_a_run_without_a_report(
 
 def test_a_run_of_another_pipeline_has_no_report(server: type[Server]) -> None:
     server.rounds, server.parameters = 0, {"message": "hello"}
-    ended = lipt("report", HANDLE)
+    ended = lipt_here("report", HANDLE)
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"lipt: {HANDLE} writes no report: it is no run of the pipelines lipt or")
 
 
 def test_a_report_that_is_not_there_is_no_reason_to_run(tmp_path: Path) -> None:
-    ended = lipt("report", f"{tmp_path}/my runs/reports/tiny-1")
+    ended = lipt_here("report", f"{tmp_path}/my runs/reports/tiny-1")
     assert ended.returncode == 1
     assert f"lipt ls '{tmp_path}/my runs' lists the finished runs" in ended.stderr
