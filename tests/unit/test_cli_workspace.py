@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from lipt.cli import main
-from tests.programs import lipt
+from tests.programs import lipt, lipt_here
 from tests.tiny import TINY
 
 SMALL = TINY | {
@@ -31,16 +31,16 @@ SMALL = TINY | {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`a.yaml` and `b.yaml` have run; they differ in the seed and share the data set."""
     folder = tmp_path_factory.mktemp("daily")
-    for seed, name in enumerate("ab"):
+    for seed, (name, command) in enumerate({"a": lipt, "b": lipt_here}.items()):
         config = SMALL | {"name": name, "seed": seed, "workspace": str(folder / "runs")}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
-        ended = lipt("run", str(folder / f"{name}.yaml"), "-q")
+        ended = command("run", str(folder / f"{name}.yaml"), "-q")
         assert (ended.returncode, ended.stderr) == (0, "")  # -q: no progress
     return folder
 
 
 def runs_of(folder: Path) -> list[dict[str, object]]:
-    return json.loads(lipt("ls", str(folder / "runs"), "-o", "json").stdout)  # type: ignore[no-any-return]
+    return json.loads(lipt_here("ls", str(folder / "runs"), "-o", "json").stdout)  # type: ignore[no-any-return]
 
 
 def test_ls_shows_each_run_with_its_date_accuracy_and_size(folder: Path) -> None:
@@ -51,20 +51,20 @@ def test_ls_shows_each_run_with_its_date_accuracy_and_size(folder: Path) -> None
     assert first["stages"] == len(document["ledger"]) == 4  # ingest, select, train, evaluate
     data = sum(path.stat().st_size for path in folder.glob("runs/chunks/**/*") if path.is_file())
     assert int(str(first["num_bytes"])) > data
-    shown = lipt("ls", str(folder / "runs")).stdout.splitlines()
+    shown = lipt_here("ls", str(folder / "runs")).stdout.splitlines()
     assert len(shown) == 3
     assert re.search(rf"{first['run']} +20..-..-.. ..:.. +4 +[\d.]+ % +[\d.]+ [kM]B", shown[1])
 
 
 def test_ls_of_an_empty_workspace_says_so(tmp_path: Path) -> None:
-    ended = lipt("ls", str(tmp_path))
+    ended = lipt_here("ls", str(tmp_path))
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "no finished run" in ended.stderr
 
 
 @pytest.mark.parametrize("verb", ["ls", "gc"])
 def test_a_workspace_that_is_no_folder_is_an_error(verb: str, tmp_path: Path) -> None:
-    ended = lipt(verb, str(tmp_path / "nowhere"))
+    ended = lipt_here(verb, str(tmp_path / "nowhere"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"lipt: there is no folder {tmp_path}/nowhere\n  -> ")
 
@@ -75,7 +75,7 @@ def test_ls_names_the_report_that_it_cannot_read_and_lists_the_others(folder: Pa
     old.write_text("{}")
     try:
         assert len(runs_of(folder)) == 2
-        told = lipt("ls", str(folder / "runs")).stderr
+        told = lipt_here("ls", str(folder / "runs")).stderr
     finally:
         shutil.rmtree(old.parent)
     assert "not listed: " in told
@@ -96,7 +96,7 @@ def test_open_starts_the_browser_and_prints_the_path(folder: Path, tmp_path: Pat
 
 def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"))
+    ended = lipt_here("report", str(folder / "a.yaml"), str(folder / "b.yaml"))
     assert ended.returncode == 0, ended.stderr
     names = [run["run"] for run in runs_of(folder)]
     assert all(f"Class-balanced random [{name}]" in ended.stdout for name in names)
@@ -111,7 +111,7 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
         # They differ only in the seed, which a comparison does not take from them: one command answers for both.
         assert [f"lipt compare {folder}/{name}.yaml" in told for name in "ab"] == [True, False]
     assert "Yes: the data, the test images and the network are the same." in page
-    rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
+    rows = json.loads(lipt_here("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1]]
     differ = page.partition("<caption>Settings that differ</caption>")[2].partition("</table>")[0]
     assert re.findall(r"<code>(.*?)</code>", differ) == ["seed"]
@@ -129,7 +129,7 @@ def test_runs_of_one_name_are_told_apart_by_their_workspaces(
     shutil.copytree(folder / "runs/reports", tmp_path / "copy/runs/reports")
     name, other = (str(run["run"]) for run in runs_of(folder))
     places = [f"{folder}/runs/reports/{name}", f"copy/runs/reports/{name}", f"{folder}/runs/reports/{other}"]
-    ended = lipt("report", *places)
+    ended = lipt_here("report", *places)
     names = [f"{name}, {folder.name}/runs", f"{name}, copy/runs", other]
     assert all(f"Class-balanced random [{each}]" in ended.stdout for each in names), ended.stderr
     page = Path(ended.stdout.splitlines()[-1]).read_text()
@@ -139,7 +139,7 @@ def test_runs_of_one_name_are_told_apart_by_their_workspaces(
 
 def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    once, twice = (lipt("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
+    once, twice = (lipt_here("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
     assert once == twice
     assert list(tmp_path.iterdir()) == []
 
@@ -149,12 +149,12 @@ def test_a_run_and_a_comparison_of_one_configuration_both_keep_their_report(tmp_
     compare = {"seeds": [0, 1], "variants": ["stratified", "lipt"]}
     config.write_text(yaml.safe_dump(SMALL | {"compare": compare, "workspace": str(tmp_path / "runs")}))
     for verb in ("compare", "run"):
-        assert lipt(verb, str(config)).returncode == 0
-        seeds = [row["seeds"] for row in json.loads(lipt("report", str(config), "-o", "json").stdout)["rows"]]
+        assert lipt_here(verb, str(config)).returncode == 0
+        seeds = [row["seeds"] for row in json.loads(lipt_here("report", str(config), "-o", "json").stdout)["rows"]]
         assert seeds == ([[0, 1]] * 2 if verb == "compare" else [[0]])  # the later one
     run, comparison = sorted(each["run"] for each in runs_of(tmp_path))
     assert comparison == f"{run}-compare"
-    unused = json.loads(lipt("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run", "-o", "json").stdout)
+    unused = json.loads(lipt_here("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run", "-o", "json").stdout)
     assert unused["artifacts"] == []
     page = tmp_path / "runs/reports" / comparison / "report.html"
     assert f"reports/{comparison}/chosen.txt" in page.read_text()
@@ -167,8 +167,8 @@ def test_runs_on_other_data_are_shown_but_not_compared(
     other = tmp_path / "other.yaml"
     data = TINY["data"] | {"test_fraction": 0.3}
     other.write_text(yaml.safe_dump(SMALL | {"name": "other", "data": data, "workspace": str(tmp_path / "runs")}))
-    assert lipt("run", str(other)).returncode == 0
-    ended = lipt("report", str(folder / "a.yaml"), str(other))
+    assert lipt_here("run", str(other)).returncode == 0
+    ended = lipt_here("report", str(folder / "a.yaml"), str(other))
     page = (tmp_path / ended.stdout.splitlines()[-1]).read_text()
     assert "No. The data and the test images differ" in page
     assert "359 test images" in page
@@ -181,15 +181,15 @@ def test_a_page_that_cannot_be_written_hides_no_verdict(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     both = [str(folder / "a.yaml"), str(folder / "b.yaml")]
-    page = Path(lipt("report", *both).stdout.splitlines()[-1])
+    page = Path(lipt_here("report", *both).stdout.splitlines()[-1])
     page.unlink()
     page.mkdir()  # unlike the rights of a folder, this also stops root
-    ended = lipt("report", *both)
+    ended = lipt_here("report", *both)
     assert ended.returncode == 1
     assert "No comparison with random shows a difference." in ended.stdout
     assert page.name not in ended.stdout
     assert re.fullmatch(rf"lipt: file://{page}: Is a directory\n  -> .+\n", ended.stderr)
-    ended = lipt("report", *both, "-o", "json")
+    ended = lipt_here("report", *both, "-o", "json")
     assert (ended.returncode, json.loads(ended.stdout)["report"]) == (1, None)
 
 
@@ -294,10 +294,10 @@ def test_a_name_that_fits_no_run_is_told_what_would(
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:
     runs = folder / "runs"
     used = {str(path.parent) for path in runs.glob("*/*/artifact.json")}
-    made = lipt("stage", "ingest", str(folder / "a.yaml")).stdout.strip()
-    unused = lipt("stage", "initialise", str(folder / "a.yaml"), "--in", f"dataset={made}").stdout.strip()
-    assert "nothing to remove that is 7 days old" in lipt("gc", str(runs), "--dry-run").stdout
-    listed = lipt("gc", str(runs), "--dry-run", "--days", "0").stdout.splitlines()
+    made = lipt_here("stage", "ingest", str(folder / "a.yaml")).stdout.strip()
+    unused = lipt_here("stage", "initialise", str(folder / "a.yaml"), "--in", f"dataset={made}").stdout.strip()
+    assert "nothing to remove that is 7 days old" in lipt_here("gc", str(runs), "--dry-run").stdout
+    listed = lipt_here("gc", str(runs), "--dry-run", "--days", "0").stdout.splitlines()
     assert [line.split()[0] for line in listed[:-1]] == [unused]
     assert "nothing removed" in listed[-1]
     assert (runs / unused / "artifact.json").exists()
@@ -309,11 +309,11 @@ def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) 
         assert ended.stderr.endswith(f"lipt: {said}\n  -> add --yes, or --dry-run\n")
     assert subprocess.run(ask, input="n\n", text=True).returncode == 0
     assert (runs / unused / "artifact.json").exists()
-    removed = lipt("gc", str(runs), "--days", "0", "--yes").stdout.splitlines()
+    removed = lipt_here("gc", str(runs), "--days", "0", "--yes").stdout.splitlines()
     assert removed[0].startswith(unused)
     assert removed[-1].startswith("removed 1 artifact, ")
     assert {str(path.parent) for path in runs.glob("*/*/artifact.json")} == used
-    assert "would run" not in lipt("run", str(folder / "a.yaml"), "--dry-run").stderr
+    assert "would run" not in lipt_here("run", str(folder / "a.yaml"), "--dry-run").stderr
 
 
 def test_gc_removes_what_killed_processes_left_half_written(folder: Path, tmp_path: Path) -> None:
@@ -323,13 +323,13 @@ def test_gc_removes_what_killed_processes_left_half_written(folder: Path, tmp_pa
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
-    shown = lipt("gc", str(runs), "--dry-run").stdout.splitlines()
+    shown = lipt_here("gc", str(runs), "--dry-run").stdout.splitlines()
     assert [shown[0].split()[0], shown[-1]] == [
         "train/.lipt-tmp-0",
         "0 artifacts, 0 B, and 1 half-written file, 4 B, nothing removed",
     ]
     assert old.exists()
-    removed = json.loads(lipt("gc", str(runs), "--yes", "-o", "json").stdout)
+    removed = json.loads(lipt_here("gc", str(runs), "--yes", "-o", "json").stdout)
     assert removed == {"removed": True, "artifacts": [], "leftovers": {"train/.lipt-tmp-0": 4}}
     assert (old.exists(), young.exists()) == (False, True)  # the writer of a young one may still live
 
@@ -340,7 +340,7 @@ def test_gc_lists_an_artifact_that_cannot_be_read_as_unfinished(folder: Path, tm
     marker = tmp_path / "runs/evaluate/0000000000000001/artifact.json"
     shutil.copytree(next((tmp_path / "runs/evaluate").iterdir()), marker.parent)
     marker.write_bytes(marker.read_bytes()[:100])
-    ended = lipt("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run")
+    ended = lipt_here("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert re.search(rf"^evaluate/{marker.parent.name}  \d+ B  0 days old  unfinished$", ended.stdout, re.MULTILINE)
 
@@ -348,21 +348,21 @@ def test_gc_lists_an_artifact_that_cannot_be_read_as_unfinished(folder: Path, tm
 def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "runs/reports/x-1/report.json"
     report.parent.mkdir(parents=True)
-    assert lipt("gc", str(tmp_path / "runs")).returncode == 1  # no report at all
+    assert lipt_here("gc", str(tmp_path / "runs")).returncode == 1  # no report at all
     report.write_text("{}")
-    ended = lipt("gc", str(tmp_path / "runs"), "--yes")
+    ended = lipt_here("gc", str(tmp_path / "runs"), "--yes")
     assert ended.returncode == 1
     assert "another version of lipt wrote it" in ended.stderr
 
 
 def test_help_groups_the_verbs_and_each_has_an_example() -> None:
-    shown = lipt("--help").stdout
+    shown = lipt_here("--help").stdout
     groups = [line.rstrip(":") for line in shown.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)]
     assert groups[-1] == "For pods and developers"
     verbs = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
     assert verbs[-2:] == ["stage", "box"]
     assert len(verbs) > 15
     for verb in ("run", "report", "gc", "select"):
-        example = lipt(verb, "--help", COLUMNS="80").stdout.partition("Example: ")[2]
+        example = lipt_here(verb, "--help", COLUMNS="80").stdout.partition("Example: ")[2]
         assert example.startswith(f"lipt {verb} ")
         assert all(line.endswith("\\") for line in example.splitlines()[:-1])  # a shell takes it as it stands
