@@ -41,7 +41,6 @@ _LABELS = {
     "random": "class-balanced random",
     "RS2": "RS2 (fresh draws)",
     "dual": "`dual`",
-    "dual, c_d 5.5": "`dual`, `c_d` 5.5",
     "ccs el2n": "`ccs`, EL2N",
     "ccs aum": "`ccs`, AUM",
     "dyn_unc": "Dyn-Unc",
