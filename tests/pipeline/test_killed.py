@@ -14,7 +14,7 @@ from tests.tiny import digests
 
 _KILLED = """
 import json, os, signal, sys
-import torch, torch._dynamo
+import torch
 torch.set_num_threads(1)
 from lipt.adapters.store.file import FileStore
 from lipt.flow.compare import run_with_baseline
