@@ -39,13 +39,14 @@ HERE = ThisPod(namespace="lipt", pod="box")
 
 
 class Job:
-    """Starts pods, and starts them again after the exit codes that a Job repeats. Kills those that fail their probe."""
+    """Starts pods, and starts them again after the exit codes that a Job repeats. Kills those that fail their probe:
+    it looks once it has stopped one."""
 
-    def __init__(
-        self, folder: Path, victim: Callable[[], bool] = lambda: False, harm: signal.Signals = signal.SIGKILL
-    ) -> None:
-        self.folder, self.victim, self.codes = folder, victim, [list[int](), list[int]()]
-        self.harm, self.probed = harm, time.monotonic()
+    def __init__(self, folder: Path, program: str = "from lipt.cli import main; main()") -> None:
+        self.folder, self.program, self.codes = folder, program, [list[int](), list[int]()]
+        self.harms: list[tuple[Callable[[], bool], signal.Signals]] = []
+        """The signals that the second pod gets, one after the other, each as soon as its condition holds."""
+        self.hangs, self.probed = False, time.monotonic()
 
     def run(self, _here: ThisPod, _pods: Pods, **job: Any) -> dict[int, str]:
         assert job["together"]
@@ -53,9 +54,10 @@ class Job:
         pods = [self._start(index, job["arguments"]) for index in range(job["completions"])]
         while any(pod is not None for pod in pods):
             time.sleep(0.05)
-            if self.victim():
-                self.victim = lambda: False
-                os.killpg(pods[1].pid, self.harm)
+            if self.harms and self.harms[0][0]():
+                _, harm = self.harms.pop(0)
+                os.killpg(pods[1].pid, harm)
+                self.hangs = harm == signal.SIGSTOP
             self._probe(pods)
             for index, pod in enumerate(pods):
                 if pod is None or pod.poll() is None:
@@ -70,12 +72,13 @@ class Job:
         return {}
 
     def _probe(self, pods: list[Any]) -> None:
-        if self.harm == signal.SIGKILL or time.monotonic() < self.probed + 2:
+        if not self.hangs or time.monotonic() < self.probed + 2:
             return
         self.probed = time.monotonic()
         for index, pod in enumerate(pods):
             if pod and subprocess.run(liveness.stalled_check(str(self.folder / f"progress-{index}"))).returncode:
                 os.killpg(pod.pid, signal.SIGKILL)
+                self.hangs &= index != 1
 
     def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:
         progress = self.folder / f"progress-{index}"
@@ -83,7 +86,7 @@ class Job:
         pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address, liveness.VARIABLE: str(progress)}
         with (self.folder / f"pod-{index}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", "from lipt.cli import main; main()", *arguments],
+                [sys.executable, "-c", self.program, *arguments],
                 env=os.environ | pod,
                 stdout=log,
                 stderr=log,
@@ -102,41 +105,46 @@ def on_pods(ctx: Context, job: Job, monkeypatch: pytest.MonkeyPatch) -> Context:
     return replace(ctx, config=config, pods=training._start(HERE, PODS))
 
 
-def test_a_pod_killed_in_the_middle_and_the_model_of_one_process(
+def test_a_pod_that_is_killed_then_one_that_hangs_and_the_model_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = EXACT | {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN | {"epochs": 20}}
+    """The one that hangs is stopped, not killed: its connections stay open, and its partner waits for it."""
+    changes = EXACT | {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN | {"epochs": 40}}
     one, two = (tiny_context(tmp_path / name, changes) for name in ("one", "two"))
+    job, loaded, before = Job(tmp_path), list[int](), list[Any]()
 
     def stage(ctx: Context) -> Artifact:
         dataset = ingest(ctx).make()
         return train(ctx, dataset, select(ctx, dataset, ()).make()).make()
 
-    job = Job(tmp_path, victim=lambda: bool(list((tmp_path / "two").glob("train/*/checkpoint"))))
+    def checkpoint() -> int:
+        """When it was written; 0: there is none."""
+        return max((path.stat().st_mtime_ns for path in (tmp_path / "two").glob("train/*/checkpoint")), default=0)
+
+    def goes_on() -> bool:
+        """Both have started again and made an epoch."""
+        if "continues after epoch" not in job.log(0):
+            loaded[:] = [checkpoint()]
+            return False
+        if checkpoint() == loaded[0]:
+            return False
+        before.extend([*map(list, job.codes), job.log(0).count("continues after epoch")])
+        return True
+
+    job.harms = [(lambda: checkpoint() > 0, signal.SIGKILL), (goes_on, signal.SIGSTOP)]
     straight, killed = stage(one), stage(on_pods(two, job, monkeypatch))
-    assert job.codes == [[3, 0], [-signal.SIGKILL, 0]], job.log(0) + job.log(1)
+    assert before == [[3], [-signal.SIGKILL], 1], job.log(0) + job.log(1)
     assert "lipt: pod 0 of 2: another pod of this training was lost" in job.log(0)
-    assert job.log(0).count("continues after epoch") == 1
+    assert job.codes[1] == [-signal.SIGKILL, -signal.SIGKILL, 0], job.log(1)
+    assert job.codes[0][-1] == 0, job.log(0)
+    assert job.log(0).count("continues after epoch") == 2
+    assert killed.summary["steps"] == 360
     expected, found = trained(one, straight), trained(two, killed)
     assert found.artifact.ref == expected.artifact.ref
     assert found.artifact.summary["losses"] == pytest.approx(expected.artifact.summary["losses"], rel=1e-4)
     assert found.cost.flops == expected.cost.flops
     assert not two.workspace.store.list(f"{killed.ref}/result.json")
     assert not two.workspace.store.list(f"{killed.ref}/attempts.json")
-
-
-def test_a_pod_that_hangs_is_noticed_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is stopped, not killed: its connections stay open, and its partner waits for it."""
-    changes = EXACT | {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN | {"epochs": 20}}
-    ctx = tiny_context(tmp_path / "hangs", changes)
-    dataset = ingest(ctx).make()
-    subset = select(ctx, dataset, ()).make()
-    job = Job(tmp_path, lambda: bool(list((tmp_path / "hangs").glob("train/*/checkpoint"))), signal.SIGSTOP)
-    stage = train(on_pods(ctx, job, monkeypatch), dataset, subset).make()
-    assert stage.summary["steps"] == 180
-    assert [codes[-1] for codes in job.codes] == [0, 0]
-    assert job.codes[1][0] == -signal.SIGKILL
-    assert "continues after epoch" in job.log(0)
 
 
 def test_attempts_without_a_new_checkpoint_end_after_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +222,20 @@ def test_pods_start_no_more_processes_than_the_smallest_batch_has_images(tmp_pat
     assert asked == [3]
 
 
+_FAILING = """
+import lipt.cli
+from lipt.errors import RunError
+
+def fail(**_options):
+    raise RunError("initialise: a batch of 1 images cannot be divided over 2 processes", "raise the batch size")
+
+lipt.cli.cli.main = fail
+lipt.cli.main()
+"""
+
+
 def test_a_pod_that_fails_ends_the_box_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx = tiny_context(tmp_path / "w", {"initialise": {"batch_size": 1}, "train": {"checkpoint_s": 0}})
-    ctx = on_pods(ctx, Job(tmp_path), monkeypatch)
+    ctx = on_pods(tiny_context(tmp_path / "w"), Job(tmp_path, _FAILING), monkeypatch)
     dataset = ingest(ctx).make()
     with pytest.raises(RunError, match=r"pod \d of 2: .*a batch of 1 images cannot be divided over 2 processes"):
         initialise(ctx, dataset).make()
