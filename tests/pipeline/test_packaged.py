@@ -145,7 +145,7 @@ def test_the_addresses_are_those_of_the_repository(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) -> None:
-    for folder in ("pipelines", "manifests", ".github"):
+    for folder in ("pipelines", "manifests", "docs/howto", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     script, published = tmp_path / ".github/name-image.sh", f"ghcr.io/me/lipt:{__version__}"
     subprocess.run([script, published], check=True, cwd=tmp_path)
@@ -158,15 +158,33 @@ def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) ->
         assert f" {published}\n" in text
         assert f"#    image: str [Default: '{published}']" in text  # the list of parameters for people
     assert published in (tmp_path / "manifests/base/workflowtemplate.yaml").read_text(encoding="utf-8")
-    images = [
-        found
-        for one in built(tmp_path / "manifests/overlays/kind")
-        for found in re.findall(r"'image': '([^']*lipt[^']*)'|'name': 'image', 'value': '([^']*)'", str(one))
-    ]
-    assert len(images) >= 3  # the set-up, the owner of the volume, the pipeline
-    assert {first or second for first, second in images} == {published}
+    assert _images(tmp_path / "manifests/overlays/kind") == {published}
     again = subprocess.run([script, published], cwd=tmp_path, check=False)
     assert again.returncode == 1  # there is no local image left to name
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["checkout", "release"])
+def test_the_overlays_of_the_pages_name_a_registry_of_your_own(tmp_path: Path, released: bool) -> None:
+    for folder in ("pipelines", "manifests", "docs/howto", ".github"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    if released:
+        script = tmp_path / ".github/name-image.sh"
+        subprocess.run([script, f"ghcr.io/me/lipt:{__version__}"], check=True, cwd=tmp_path)
+    for page in ("manifests/README.md", "docs/howto/cluster-install.md"):
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        (code,) = re.findall(r"```yaml\n([^`]*, newName: [^`]*)```", text)
+        mine = tmp_path / "manifests/overlays" / Path(page).stem
+        mine.mkdir()
+        (mine / "kustomization.yaml").write_text(code, encoding="utf-8")
+        (registry,) = re.findall(r"newName: (\S+)/lipt", code)
+        assert _images(mine) == {f"{registry}/lipt:{__version__}"}
+
+
+def _images(overlay: Path) -> set[str]:
+    """The images of LiPT that an overlay names: for the set-up, the owner of the volume, and runs."""
+    found = re.findall(r"'image': '([^']*lipt[^']*)'|'name': 'image', 'value': '([^']*)'", str(built(overlay)))
+    assert len(found) >= 3
+    return {first or second for first, second in found}
 
 
 def test_the_next_command_of_a_folder_is_said_and_works(
