@@ -152,6 +152,34 @@ class Folders(JsonHandler):
         self.answer_text(f"<{root}><Name>b</Name>{listed}</ListBucketResult>", kind="application/xml")
 
 
+class Refused(OtherRegion):
+    code, status = "SignatureDoesNotMatch", 403
+
+
+@pytest.mark.parametrize("variable", ["LIPT_POD", "JOB_COMPLETION_INDEX"])
+def test_in_a_pod_of_a_run_the_remedies_name_its_secret_and_its_config_map(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Nobody can set a variable there."""
+    monkeypatch.delenv("LIPT_S3_ENDPOINT", raising=False)
+    with pytest.raises(UsageError, match="-> set it to the address of the store"):
+        open_store("s3://bucket/x")
+    monkeypatch.setenv(variable, "0")
+    with pytest.raises(UsageError, match="from the ConfigMap of -p s3=NAME: `kubectl -n NAMESPACE get configmap NAME`"):
+        open_store("s3://bucket/x")
+    with serving(Refused) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        with pytest.raises(UsageError, match="-> replace the Secret of -p s3=NAME"):
+            open_store("s3://bucket/x").list()
+        monkeypatch.delenv(variable)
+        with pytest.raises(UsageError, match="-> check AWS_ACCESS_KEY_ID"):
+            open_store("s3://bucket/x").list()
+        monkeypatch.setenv(variable, "0")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+        with pytest.raises(UsageError, match=r"AWS_SECRET_ACCESS_KEY\n.* from the Secret of -p s3=NAME"):
+            open_store("s3://bucket/x")
+
+
 def test_folders_in_a_bucket_are_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Folders) as address:
         monkeypatch.setenv("LIPT_S3_ENDPOINT", address)

@@ -137,11 +137,22 @@ def pipeline_parameters(config: Config, known: Mapping[str, Any], pairs: tuple[s
 
 
 def warn(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> None:
-    """Say on stderr why pods would wait for a node, and why their queue would not do what was asked."""
+    """Say on stderr why pods would not reach the store or wait for a node, and why their queue would not do what was
+    asked."""
+    if storeless := no_store(cluster, engine, namespace, parameters):
+        click.echo(f"pods will not reach the store: {storeless}", err=True)
     if nowhere := no_node(cluster, engine, namespace, parameters):
         click.echo(f"pods will wait: {nowhere}", err=True)
     if queueless := no_queue(cluster, engine, namespace, parameters):
         click.echo(f"not as asked: {queueless}", err=True)
+
+
+def no_store(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> LiptError | None:
+    """Why the pods of a run get no address or no credentials of a store, or our MinIO does not run. None if they do, or
+    if you may not see this."""
+    from lipt.adapters.cluster import preflight
+
+    return _problem(preflight.CHECKS["store"], cluster, engine, namespace, parameters)
 
 
 def no_node(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> LiptError | None:

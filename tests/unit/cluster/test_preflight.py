@@ -14,7 +14,7 @@ from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.adapters.cluster.preflight import UnknownError, installation, rights
-from lipt.cli.submission import no_queue
+from lipt.cli.submission import no_queue, no_store, warn
 from lipt.errors import RunError, UsageError
 from tests.unit.cluster.answers import Answers, site
 
@@ -64,6 +64,22 @@ def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
     documents[f"{path}/secrets/lipt-s3"] = RefusedError("no")
     with pytest.raises(UnknownError, match="you may not read Secret lipt-s3"):
         installation.store_objects(site(Answers(documents)))
+
+
+def test_submit_warns_of_a_store_that_pods_cannot_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    path, pair = "/api/v1/namespaces/vision", {"accesskey": "QQ==", "secretkey": "QQ=="}
+    documents: dict[str, Any] = {f"{path}/configmaps/mine": {"data": {"endpoint": "http://s"}}}
+    documents |= {f"{path}/secrets/mine": {"data": pair}, "/api/v1/nodes": RefusedError("no")}
+    cluster = Answers(documents)
+    warn(cluster, "argo", "vision", {"s3": "mine"})
+    assert capsys.readouterr().err == ""
+    warn(cluster, "argo", "vision", {"s3": "nope"})
+    assert capsys.readouterr().err == (
+        "pods will not reach the store: ConfigMap nope in vision has no endpoint\n"
+        "  -> kubectl -n vision create configmap nope --from-literal=endpoint=…\n"
+    )
+    hidden = {f"{path}/configmaps/nope": RefusedError("no"), f"{path}/secrets/nope": RefusedError("no")}
+    assert no_store(Answers(hidden), "argo", "vision", {"s3": "nope"}) is None
 
 
 def test_on_aws_pods_may_have_a_role_in_place_of_the_secret() -> None:

@@ -11,7 +11,7 @@ from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
 from urllib3 import PoolManager, Retry, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.store.s3_errors import is_busy
+from lipt.adapters.store.s3_errors import in_pod_of_run, is_busy
 from lipt.errors import TransientError, UsageError
 
 #: AWS sets one of them in pods whose account has a role: IRSA the first, EKS Pod Identity the second.
@@ -78,6 +78,13 @@ def required(name: str, meaning: str, environment: Mapping[str, str]) -> str:
         UsageError: it is missing or malformed.
     """
     value = variable(name, environment)
+    if not value and in_pod_of_run(environment):
+        kind = "Secret" if name.startswith("AWS_") else "ConfigMap"
+        raise UsageError(
+            f"an s3:// location needs the environment variable {name}",
+            f"a pod of a run gets it from the {kind} of -p s3=NAME: `kubectl -n NAMESPACE get {kind.lower()} NAME` "
+            "(docs/howto/cluster-rights.md, Secrets)",
+        )
     if not value:
         raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
     return value

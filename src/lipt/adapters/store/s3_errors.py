@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Mapping
 
 from minio.error import InvalidResponseError, MinioAdminException, S3Error, ServerError
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
@@ -24,6 +26,11 @@ _ELSEWHERE = {
 }  # fmt: skip
 _BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+
+
+def in_pod_of_run(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a pod of a run: what comes from its Secret and ConfigMap, nobody can set there."""
+    return "LIPT_POD" in environment or "JOB_COMPLETION_INDEX" in environment
 
 
 def is_busy(status: int) -> bool:
@@ -112,7 +119,10 @@ def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, end
     if code in REFUSED:
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
-            "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
+            "replace the Secret of -p s3=NAME (docs/howto/cluster-rights.md, Secrets), or let its user use this "
+            "bucket; then `lipt submit` again"
+            if in_pod_of_run()
+            else "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
         )
     if code in _ELSEWHERE:
         return UsageError(

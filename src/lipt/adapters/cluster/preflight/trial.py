@@ -82,7 +82,11 @@ def _small_pod(site: Site, arguments: list[str], *, cpu: str = "50m", memory: st
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
     (container,) = spec["containers"]
     others = [entry for entry in container["env"] if entry["name"] != "LIPT_S3_RETRY_S"]
-    container["env"] = [*others, {"name": "LIPT_S3_RETRY_S", "value": "10"}]  # not the installation's: somebody waits
+    container["env"] = [
+        *others,
+        {"name": "LIPT_S3_RETRY_S", "value": "10"},  # not the installation's: somebody waits
+        {"name": "LIPT_POD", "value": "lipt-doctor"},  # so its remedies are those of a pod
+    ]
     return _pod(site, "lipt-doctor", spec)
 
 
