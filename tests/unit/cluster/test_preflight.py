@@ -34,6 +34,18 @@ def test_rights_that_are_missing_are_listed() -> None:
     assert preflight.user_rights(site(cluster, engine="kubeflow"), endpoint=True)
 
 
+def test_who_has_the_role_edit_is_not_told_to_get_it() -> None:
+    """Without Argo's aggregate roles it has no rights on workflows."""
+    with pytest.raises(UsageError, match="Argo's aggregate roles are not installed"):
+        preflight.user_rights(site(Answers(denied=lambda spec: "argo" in spec["resourceAttributes"]["group"])))
+    neither = Answers(denied=lambda spec: spec["resourceAttributes"]["group"] in ("", "argoproj.io"))
+    with pytest.raises(UsageError, match="--clusterrole=edit"):
+        preflight.user_rights(site(neither))
+    no_pods = Answers(denied=lambda spec: spec["resourceAttributes"]["resource"] in ("workflows", "pods"))
+    with pytest.raises(UsageError, match="--clusterrole=edit"):
+        preflight.user_rights(site(no_pods))
+
+
 def test_the_account_of_the_boxes() -> None:
     accounts = "/api/v1/namespaces/vision/serviceaccounts"
     denied = Answers({f"{accounts}/lipt-run": {}}, denied=lambda spec: "lipt-run" in spec["user"])

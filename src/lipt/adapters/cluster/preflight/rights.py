@@ -42,6 +42,14 @@ def user_rights(site: Site, *, endpoint: bool = False) -> str:
     """
     rights = [right for right in _USER[site.engine] if not (endpoint and right[1] == "services/proxy")]
     missing = missing_rights(site, rights)
+    of_argo = all(right.endswith(".argoproj.io") for right in missing)
+    if missing and of_argo and not missing_rights(site, [("", "pods", ("create",))]):  # as with the role edit
+        raise UsageError(
+            f"you may not {', '.join(missing)} in {site.namespace}",
+            "the role edit has no rights on workflows, because Argo's aggregate roles are not installed: an "
+            "administrator applies Argo's install.yaml, or makes a Role with the rights of "
+            "docs/howto/cluster-rights.md",
+        )
     if missing:
         raise UsageError(
             f"you may not {', '.join(missing)} in {site.namespace}", GRANT.format(namespace=site.namespace)
