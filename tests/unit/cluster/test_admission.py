@@ -87,9 +87,11 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
     pod = {"metadata": {"labels": labels, "creationTimestamp": "2026-01-01T00:01:00Z"}, "status": status}
     stuck = answers | {"/api/v1/namespaces/vision/pods": {"items": [pod]}}
-    assert waiting_reasons(Answers(stuck), "vision", "x") == {
-        "dispatch": "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1"
-    }
+    (told,) = waiting_reasons(Answers(stuck), "vision", "x").items()
+    assert told[0] == "dispatch"
+    assert told[1].startswith(
+        "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push it where the nodes can read it"
+    )
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}
     assert waiting_reasons(Answers(answers), "vision", "x") == {}

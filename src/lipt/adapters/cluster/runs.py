@@ -148,7 +148,7 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
         | {
-            box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}"
+            box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}{_what_then(texts[0])}"
             for box, texts in cannot_start.items()
         }
         | {
@@ -156,6 +156,16 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
             for box, texts in told.items()
         }
         | lost
+    )
+
+
+def _what_then(why: str) -> str:
+    """What to do about the reason for which a pod cannot start, if it is its image."""
+    if why.partition(":")[0] not in job_status.NOT_PULLED:
+        return ""
+    return (  # a pod gets its pull secret when it is made
+        " -> push it where the nodes can read it: the pod then starts by itself. For a pull secret (docs/howto/"
+        "cluster-install.md, The image) or another name (-p image=…): `lipt cancel HANDLE`, then `lipt submit` again"
     )
 
 
