@@ -118,6 +118,21 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     assert (state.boxes[2].phase, state.boxes[2].message) == ("Succeeded", "")
 
 
+def test_a_box_that_is_repeated_has_the_reason_of_the_attempt_before_as_such() -> None:
+    whole = {"displayName": "merge", "type": "Retry", "phase": "Running"}
+    pod = {"type": "Pod", "phase": "Running"}
+    lost = pod | {"displayName": "merge(0)", "startedAt": "2026-01-02T03:04:05Z", "message": "pod deleted"}
+    newer = pod | {"displayName": "merge(1)", "startedAt": "2026-01-02T03:05:05Z"}
+
+    def message(*nodes: dict[str, Any]) -> str:
+        workflow = {"status": {"phase": "Running", "nodes": dict(enumerate(nodes))}, "spec": {}}
+        return Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny").boxes[2].message
+
+    assert message(whole, lost) == "pod deleted"
+    assert message(newer, whole, lost) == "attempt 2 (before: pod deleted)"
+    assert message(newer | {"message": "PodInitializing"}, whole, lost) == "PodInitializing"
+
+
 class Restarting(JsonHandler):
     """Answers the first call; then it wants another token, or does not know the roles for a moment."""
 

@@ -116,9 +116,12 @@ class Argo:
             whole: dict[str, Any] = next((node for node in tried if node["displayName"] == box), {})
             told = [node for node in tried if node.get("message")]
             # The last attempt has the reason; the node above it only says that there is no further attempt.
-            told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
+            told.sort(key=lambda node: (node["type"] == "Pod", _began(node)))
             reached = _phase(whole.get("phase", "")) if whole else unreached
             message = told[-1]["message"] if told and reached != "Succeeded" else ""  # else that of an earlier attempt
+            attempts = sorted((node for node in tried if node["type"] == "Pod"), key=_began)
+            if message and reached == "Running" and attempts and not attempts[-1].get("message"):
+                message = f"attempt {len(attempts)} (before: {message})"
             if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated
             started, finished = whole.get("startedAt"), whole.get("finishedAt")
@@ -158,6 +161,10 @@ class Argo:
 
 def _values(parameters: list[dict[str, Any]]) -> dict[str, Any]:
     return {entry["name"]: entry.get("value") for entry in parameters}
+
+
+def _began(node: dict[str, Any]) -> str:
+    return node.get("startedAt") or ""
 
 
 def _phase(phase: str) -> str:
