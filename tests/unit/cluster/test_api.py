@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lipt.adapters.cluster import api, argo
-from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.adapters.cluster.patience import PATIENCE_S, Patience, UnreachableError
 from lipt.config import parse_config
@@ -203,10 +203,13 @@ def test_a_run_that_waits_at_a_step_of_its_own_says_so() -> None:
 
 
 def test_a_run_that_argo_has_deleted_leaves_its_results() -> None:
-    with pytest.raises(MissingError) as error:
+    for namespace in ({}, RefusedError("you may not see namespaces")):
+        with pytest.raises(MissingError) as error:
+            Argo(Answers({"/api/v1/namespaces/vision": namespace}), "vision").state("tiny")
+        assert error.value.message == "namespace vision has no run tiny"
+        assert "lipt report WORKSPACE/reports/RUN" in error.value.remedy
+    with pytest.raises(MissingError, match="the cluster has no namespace vision"):
         Argo(Answers(), "vision").state("tiny")
-    assert error.value.message == "vision has no run tiny"
-    assert "lipt report WORKSPACE/reports/RUN" in error.value.remedy
 
 
 def test_a_box_of_a_run_that_was_terminated_no_longer_runs() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
@@ -102,8 +102,9 @@ class Argo:
         try:
             workflow = self.cluster.get(f"{self._path}/workflows/{run}")
         except MissingError:
+            self._check_namespace()
             raise MissingError(
-                f"{self.namespace} has no run {run}",
+                f"namespace {self.namespace} has no run {run}",
                 "check the handle. Argo deletes a run seven days after its end, but not its results: "
                 "lipt ls WORKSPACE lists them, lipt report WORKSPACE/reports/RUN shows one",
             ) from None
@@ -135,6 +136,21 @@ class Argo:
             message=suspended or status.get("message", ""),
             suspended=bool(suspended),
         )
+
+    def _check_namespace(self) -> None:
+        """
+        Raises:
+            MissingError: the namespace does not exist.
+        """
+        try:
+            self.cluster.get(f"/api/v1/namespaces/{self.namespace}")
+        except MissingError:
+            raise MissingError(
+                f"the cluster has no namespace {self.namespace}",
+                "check the handle, and which cluster you use: kubectl config current-context",
+            ) from None
+        except RefusedError:
+            pass  # users of one namespace may not see namespaces
 
     def _suspended(self, run: str, workflow: dict[str, Any]) -> str:
         """That somebody has suspended the run, and how it goes on: its phase stays `Running`, with no further pods.
