@@ -14,7 +14,7 @@ from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.listing import Run, list_runs
 from lipt.flow.runs import Unused, list_running, list_unused, remove
-from lipt.report.numbers import DASH, format_bytes, format_count, format_percent
+from lipt.report.numbers import DASH, format_bytes, format_count, format_percent, format_seconds
 from lipt.runtime.workspace import Workspace
 
 _DEFAULT = Config.model_fields["workspace"].default
@@ -92,7 +92,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     try:
         for run in list_running(place):
             what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
-            complain(f"lipt: a run on a cluster that began {run.days:.1f} days ago has not ended: {what}")
+            ago = f"{run.days:.1f} days" if run.days >= 1 else format_seconds(86_400 * run.days)
+            complain(f"lipt: a run on a cluster that began {ago} ago has not ended: {what}")
         unused = list_unused(place, days=days)
     except RunError as error:
         if not leftovers:
