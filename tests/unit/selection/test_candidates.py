@@ -157,7 +157,7 @@ def test_the_constructor_takes_what_the_other_ways_take() -> None:
 def test_labels_that_count_from_1_are_told_so(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"outside 0..2\n  -> the classes seem to be numbered from 1.* labels - 1"):
         Candidates.of(LABELS + 1, **given)
-    with pytest.raises(UsageError, match=r"outside 0..2\n  -> number the classes from 0; num_classes is their number"):
+    with pytest.raises(UsageError, match=r"outside 0..2\n  -> give the network one output per class"):
         Candidates.of([0, 1, 3], num_classes=3)
 
 

@@ -152,6 +152,14 @@ def test_models_and_data_sets_that_cannot_be_scored(model: Any, dataset: Dataset
         score_dataset(model, dataset)
 
 
+def test_a_batch_does_not_tell_whether_classes_are_numbered_from_1() -> None:
+    """In a data set that is sorted by class, a later batch has no label 0."""
+    ordered = Samples(*[(IMAGE, label) for label in (0, 0, 1, 1, 2, 2)])
+    remedy = "-> give the network one output per class, .* If your classes are numbered from 1, hand over labels - 1"
+    with pytest.raises(UsageError, match=f"label 2 of sample 4 is outside 0..1\n  {remedy}"):
+        score_dataset(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), ordered, batch_size=2)
+
+
 def test_errors_have_a_remedy() -> None:
     for fails in (lambda: Candidates.of([0.5]), lambda: score_dataset(nn.Identity(), images())):
         with pytest.raises(LiptError) as error:

@@ -28,17 +28,18 @@ from lipt.selection.options import integer
 _MOST_CLASSES = 2**20
 
 
-def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
+def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0, all_known: bool = True) -> None:
     """
     Args:
         start: the number of the first of these samples.
+        all_known: these are all labels. Of a part nothing says whether its classes are numbered from 1.
 
     Raises:
         UsageError: a label is outside 0..num_classes - 1; names the first.
     """
     if len(labels_B) and not 0 <= int(labels_B.min()) <= int(labels_B.max()) < num_classes:
         first = int(((labels_B < 0) | (labels_B >= num_classes)).nonzero()[0])
-        from_1 = int(labels_B.min()) >= 1 and int(labels_B.max()) == num_classes
+        from_1 = all_known and int(labels_B.min()) >= 1 and int(labels_B.max()) == num_classes
         one_output = num_classes == 1 and int(labels_B.max()) == 1
         raise UsageError(
             f"label {int(labels_B[first])} of sample {start + first} is outside 0..{num_classes - 1}",
@@ -47,7 +48,8 @@ def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
             if one_output
             else "the classes seem to be numbered from 1: hand over labels - 1"
             if from_1
-            else "number the classes from 0; num_classes is their number, and that of the columns of the logits",
+            else "give the network one output per class, so that the logits have as many columns as there are classes; "
+            "num_classes is their number. If your classes are numbered from 1, hand over labels - 1",
         )
 
 

@@ -197,7 +197,7 @@ def _pass(
                 logits_NC[rows], features_ND[rows] = read(prepared(x))
                 labels_N[rows] = labels_B
                 if classes := num_classes or logits_NC.shape[1]:
-                    check_labels(labels_N[rows], classes, start=rows.start)
+                    check_labels(labels_N[rows], classes, start=rows.start, all_known=False)
                 if rows.start == 0:
                     refuse_probabilities(logits_NC[rows], f"model {index}")
         check_count(start, len(labels_N))
