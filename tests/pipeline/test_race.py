@@ -349,7 +349,7 @@ def test_a_sweep_on_a_cluster_joins_the_winners_of_all_seeds(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("race", "message"),
     [
-        ({"contestants": [{"algorithm": "dul"}]}, "unknown selection algorithm 'dul'"),
+        ({"contestants": [{"algorithm": "dul"}]}, r"select.race.contestants\[0\].algorithm: no algorithm 'dul'"),
         ({"contestants": [{"algorithm": "dual", "options": {"windw": 2}}]}, "has no option 'windw'"),
         ({"rounds": [0.5, 0.2]}, "rounds must ascend"),
         ({"rounds": [1.0]}, "less than 1"),

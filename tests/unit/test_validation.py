@@ -227,11 +227,11 @@ def test_data_that_cannot_be_read_hide_no_other_mistake(tmp_path: Path) -> None:
             check(missing)
         told = [each.message for each in caught.value.problems]
         assert told[0] == f"{tmp_path}/nowhere: no such folder"
-        assert told[1:] == ["model.name: no model 'resnet81'", "unknown selection algorithm 'gardmatch'"]
+        assert told[1:] == ["model.name: no model 'resnet81'", "select.algorithm: no algorithm 'gardmatch'"]
     with pytest.raises(UsageError) as caught:
         check_run(tiny_context(tmp_path, wrong | {"data": {"format": "imagefoldr"}}))
     told = [each.message for each in caught.value.problems]
-    assert [text.partition(":")[0] for text in told] == ["data.format", "model.name", told[2]]
+    assert [text.partition(":")[0] for text in told] == ["data.format", "model.name", "select.algorithm"]
 
 
 def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         main(["doctor", str(path), "--set", "select={algorithm: ccz, fraction: 0.1}"])
     said = capsys.readouterr().out
     assert said.count("FAIL") == 1
-    assert "FAIL  selection  unknown selection algorithm 'ccz'" in said
+    assert "FAIL  selection  select.algorithm: no algorithm 'ccz'" in said
     main(["doctor", str(path)])
     assert "ok    comparison 12 variants, 3 seeds" in capsys.readouterr().out
 

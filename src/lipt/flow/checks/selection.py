@@ -3,11 +3,29 @@
 import torch
 
 from lipt.config import Config
-from lipt.errors import UsageError, in_one_line
+from lipt.errors import UsageError, did_you_mean, in_one_line
 from lipt.report.rivals import RANDOM
 from lipt.runtime.algorithm import algorithm_of, contestants, needs_of, reselection_needs
 from lipt.selection import Candidates, Outputs, Trajectory
+from lipt.selection.auto import AUTO
+from lipt.selection.registry import names
 from lipt.stages.select import apply
+
+
+def check_names(config: Config) -> None:
+    """
+    Raises:
+        UsageError: an unknown algorithm; names the setting.
+    """
+    race, known = config.select.race, [AUTO, *sorted(names())]
+    named = {"select.algorithm": config.select.algorithm}
+    named |= {
+        f"select.race.contestants[{index}].algorithm": each.algorithm
+        for index, each in enumerate(race.contestants if race else [])
+    }
+    for setting, name in named.items():
+        if name not in known:
+            raise UsageError(f"{setting}: no algorithm {name!r}", did_you_mean(name, known))
 
 
 def check_race(config: Config) -> None:

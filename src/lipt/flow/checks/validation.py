@@ -12,11 +12,11 @@ from typing import Any
 from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
-from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean
+from lipt.errors import LiptError, UsageError, all_in_one, did_you_mean
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.model import check_model, lonely_images
 from lipt.flow.checks.raptr import schedule_problems
-from lipt.flow.checks.selection import check_race, check_share, try_selections
+from lipt.flow.checks.selection import check_names, check_race, check_share, try_selections
 from lipt.flow.checks.sharing import sharing_problems
 from lipt.flow.dag import has_swarm, trains_models
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
@@ -110,7 +110,8 @@ def problems(config: Config, facts: Facts | None, *, pods: int = 1) -> list[Lipt
         pods: the number that shares each training: `train.nodes` on a cluster.
     """
     found = [*_settings_problems(config), *_padding_problems(config, facts)]
-    return [*found, *(_data_problems(config, facts, pods) if facts else [])]
+    known = _error_of(lambda: check_names(config)) is None  # else what the selection needs is unknown
+    return [*found, *(_data_problems(config, facts, pods) if facts and known else [])]
 
 
 def raise_all(problems: Iterable[LiptError]) -> None:
@@ -124,6 +125,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     if (error := _error_of(lambda: check_format(config.data.format))) is not None:
         yield error
     for check in (
+        lambda: check_names(config),
         lambda: check_trajectory(config),
         lambda: check_race(config),
         lambda: try_selections(config),
@@ -150,7 +152,7 @@ def _padding_problems(config: Config, facts: Facts | None) -> Iterator[LiptError
 def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptError]:
     """Problems with the data set: too few images for the shards or the subset, too few classes."""
     if facts.classes < 2:
-        yield RunError("the data set has one class; training needs two or more", "add images of another class")
+        yield UsageError("the data set has one class; training needs two or more", "add images of another class")
     try:
         candidates = facts.candidates(config.data)
     except LiptError as error:
