@@ -38,11 +38,13 @@ pod the message is also the termination message, so `kubectl describe pod` and `
 | code | meaning | what to do |
 |---|---|---|
 | 0 | done | |
-| 1 | the run failed: data, quorum, a damaged file, lack of memory; or a bug, with a traceback | see the message |
-| 2 | the command line, a setting or the credentials are wrong | correct what the message names |
+| 1 | the run failed: a damaged file, quorum, lack of memory; or a bug, with a traceback | see the message |
+| 2 | the command line, a setting, credentials, or classes and splits of the data are wrong | correct what is named |
 | 3 | a store or an API is unreachable at the moment | run the same command again; Argo and Jobs do so by themselves |
 | 130 | you interrupted the run (Ctrl-C) | the same command continues |
 | 143 | the process was stopped by SIGTERM, like a pod that is evicted | the same; Argo and Jobs do so by themselves |
+
+`lipt doctor` ends with 1 if a check fails.
 
 If the reader of the output goes away before its end, as `head -1` behind a pipe does, the code is 1. There is no
 message, and the run may be finished.

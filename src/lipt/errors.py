@@ -92,7 +92,7 @@ class DamagedDataError(IntegrityError):
 
 
 class UsageError(LiptError):
-    """The command line, the configuration or the credentials are wrong."""
+    """The command line, the configuration, the credentials, or the classes and splits of the data are wrong."""
 
     exit_code = 2
 

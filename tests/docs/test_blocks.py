@@ -33,6 +33,7 @@ from lipt.config import load_config, load_sweep, parse_config
 from lipt.data.chunks.images import fitted
 from lipt.data.chunks.reading import Sample
 from lipt.data.decoding import image_to_store
+from lipt.data.sources import open_source
 from lipt.selection import ALGORITHMS, Candidates, select
 from lipt.training.program import program
 from lipt.training.tensor_files import pack, state_of
@@ -198,6 +199,10 @@ class _Namespace(dict[str, Any]):
             path.parent.mkdir(parents=True)
             Image.new("RGB", (4, 4)).save(path)
         (folder / "list.txt").write_text("train/cat/1.png\n")
+        (folder / "flat").mkdir()
+        for name in ("1.png", "2.png"):
+            Image.new("RGB", (4, 4)).save(folder / "flat" / name)
+        (folder / "flat/labels.csv").write_text("file,label\n1.png,cat\n2.png,dog\n")
 
 
 def executed(page: str, folder: Path) -> dict[str, Any]:
@@ -242,6 +247,8 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert namespace["name"] in "abcdefghij"
     elif page == "docs/reference/python.md":
         assert Path(namespace["done"].page).is_file()
+    elif page == "docs/reference/sources.md":
+        assert open_source("sorted").names == {"train": ["cat/1.png", "dog/2.png"]}
     elif page == "docs/howto/your-model.md":
         assert namespace["small"](7)(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
         weights = resnet18().state_dict()

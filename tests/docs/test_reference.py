@@ -43,7 +43,7 @@ def test_every_error_has_a_remedy() -> None:
 
 def test_a_computed_remedy_is_looked_up_in_the_source() -> None:
     by_cause = {each.cause: each.remedy for each in errors.messages()}
-    assert by_cause["…: no class folders"].startswith("sort ")  # a local variable
+    assert by_cause["…: no folder in … is called like a class of …/"].startswith("sort ")  # a local variable
     assert by_cause["… is for lipt …, but this is lipt …"].startswith("kubectl apply ")  # an argument of the callers
     assert "manifests/overlays/kubeflow" in by_cause["ServiceAccount … may not …"]
     assert by_cause["no command …"].startswith("did you mean …?")

@@ -23,6 +23,7 @@ from lipt.adapters.cluster.kubeflow_client import address
 from lipt.adapters.cluster.patience import UnreachableError
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import open_store
+from lipt.adapters.store.file import FileStore
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.cli.submission import check_submittable, engine_options
 from lipt.config import Config, load_config
@@ -206,6 +207,8 @@ def _device(config: Config) -> str:
 
 def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
+    from lipt.report.numbers import format_bytes
+
     store = open_store(config.workspace)
     folder = Path(store.uri.removeprefix("file://")) if store.uri.startswith("file://") else None
     new = [each for each in (folder, *folder.parents) if not each.exists()] if folder else []
@@ -216,11 +219,16 @@ def _workspace(config: Config) -> str:
             raise RunError(f"{store.uri} does not return the written bytes", "check that no other program writes there")
     finally:
         store.delete(probe)
-    free = f", {shutil.disk_usage(folder).free / 1e9:.0f} GB free" if folder else ""
+    free = f", {format_bytes(_free_bytes(folder))} free" if folder else ""
     with suppress(OSError):  # another process may have begun a run in it
         for each in new:
             each.rmdir()
     return f"{store.uri}: write, read, list, delete{free}"
+
+
+def _free_bytes(folder: Path) -> int:
+    """Free space for this user on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
 
 
 def _data(context: Callable[[], Context], facts: list[Facts]) -> str:
@@ -243,7 +251,26 @@ def _data(context: Callable[[], Context], facts: list[Facts]) -> str:
     source.read("train", 0)  # a sign of what ingestion could not read
     if data.image_size is None:
         check_one_size(source)
+    _check_space(ctx, source.num_bytes)
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes, not decoded yet"
+
+
+def _check_space(ctx: Context, num_bytes: int) -> None:
+    """
+    Raises:
+        RunError: the disk of the workspace cannot take the images, and they are not in the workspace yet.
+    """
+    from lipt.report.numbers import format_bytes
+    from lipt.stages.ingest import ingest
+
+    store = ctx.workspace.store
+    if not isinstance(store, FileStore) or (free := _free_bytes(store.root)) >= num_bytes:
+        return
+    if ingest(ctx).find() is None:
+        raise RunError(
+            f"{store.root}: {format_bytes(free)} free, the images need about {format_bytes(num_bytes)}",
+            "free space, or set `workspace` to a folder on another disk",
+        )
 
 
 def _model(config: Config, facts: Facts | None) -> str:

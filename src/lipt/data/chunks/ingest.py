@@ -14,7 +14,7 @@ from lipt.data.chunks.journal import Journal, occupied
 from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo, canonical_digest
 from lipt.data.chunks.packing import NAMED, OrderedSplit, Packer, unreadable_images
 from lipt.data.sources.base import Source
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
 
 # Independent random streams of one seed.
 _TEST_SPLIT, _ORDER = 0, {"train": 1, "test": 2}
@@ -183,9 +183,9 @@ def num_test_samples(count: int, fraction: float, name: str) -> int:
     """How many of the `count` samples of class `name` become test data.
 
     Raises:
-        RunError: there are fewer than two.
+        UsageError: there are fewer than two.
     """
     if count < 2:
         remedy = "add images, remove the class, or give the source a test split"
-        raise RunError(f"class {name!r} has {count} image(s): too few for training and test data", remedy)
+        raise UsageError(f"class {name!r} has {count} image(s): too few for training and test data", remedy)
     return min(max(1, round(fraction * count)), count - 1)

@@ -37,8 +37,8 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
         format: `data.format`: one of `FORMATS`, or `auto`: `spec` decides.
 
     Raises:
-        UsageError: the format is unknown, or there is nothing at `spec`.
-        RunError: the images cannot be used, or permission to read them is missing.
+        UsageError: the format is unknown, there is nothing at `spec`, or its classes and splits cannot be used.
+        RunError: a file is damaged, or permission to read it is missing.
         TransientError: CIFAR has to be downloaded and the network cannot be reached.
     """
     if "\0" in spec:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
 
 Labels = npt.NDArray[np.int64]
 
@@ -66,6 +66,7 @@ class Source(ABC):
         names: for the same splits the names of the N images in the source, with forward slashes: a path relative to the
             folder, TAR/KEY.EXT, or a number below the name of the data set. No two are equal.
         left_out: how many files were found but not read, by kind.
+        num_bytes: of all images; 0 if nothing is known without reading them.
     """
 
     format: ClassVar[str]
@@ -80,6 +81,7 @@ class Source(ABC):
     splits: Mapping[str, Labels]
     names: Mapping[str, Sequence[str]]
     left_out: Mapping[str, int] = MappingProxyType({})
+    num_bytes: int = 0
 
     def __init_subclass__(cls, *, format: str = "") -> None:  # noqa: A002 - the name of the setting
         if format:
@@ -94,8 +96,8 @@ class Source(ABC):
             spec: the value of `data.source`.
 
         Raises:
-            UsageError: there is nothing at `spec`.
-            RunError: the images cannot be used.
+            UsageError: there is nothing at `spec`, or its classes and splits cannot be used.
+            RunError: a file is damaged.
             OSError: a file cannot be read.
         """
 
@@ -156,7 +158,7 @@ def check_one_size(source: Source) -> None:
     """Look at up to 64 training images, spread evenly.
 
     Raises:
-        RunError: they have different sizes.
+        UsageError: they have different sizes.
     """
     count = len(source.splits["train"])
     first: tuple[int, tuple[int, int]] | None = None
@@ -169,7 +171,7 @@ def check_one_size(source: Source) -> None:
             names = source.names["train"]
             told = [f"{names[j]} has {width}x{height} pixels" for j, (width, height) in (first, (i, size))]
             shorter = min(*first[1], *size)
-            raise RunError(
+            raise UsageError(
                 f"{told[0]}, {told[1]}: without data.image_size, all images need one size",
                 f"--set data.image_size={shorter} makes each image a square of {shorter} pixels; choose the number",
             )
@@ -184,18 +186,20 @@ def check_classes(source: Source, where: str) -> None:
     """Check that there are at least two classes, spelled in one way, and that each has an image in every split.
 
     Raises:
-        RunError: there is one class only, two are one name in two spellings, or a class has no image.
+        UsageError: there is one class only, two are one name in two spellings, or a class has no image.
     """
     check_spellings(source.classes, where)
     if len(source.classes) < 2:
         remedy = "add images of a second class: a classifier of one class has nothing to learn"
-        raise RunError(f"{where}: only one class, {source.classes[0]!r}", remedy)
+        raise UsageError(f"{where}: only one class, {source.classes[0]!r}", remedy)
     for split, labels_N in source.splits.items():
         missing = np.flatnonzero(np.bincount(labels_N, minlength=len(source.classes)) == 0)
         if len(missing):
             names = ", ".join(repr(source.classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
-            raise RunError(f"{where}: split {split!r} has no image of class {names}{besides(source.left_out)}", remedy)
+            raise UsageError(
+                f"{where}: split {split!r} has no image of class {names}{besides(source.left_out)}", remedy
+            )
 
 
 def describe_left_out(left_out: Mapping[str, int]) -> str:
@@ -215,13 +219,13 @@ def check_spellings(names: Iterable[str], where: str) -> None:
     """Check that no two class names look alike: a letter with an accent may be one character or two.
 
     Raises:
-        RunError: two do; the message contains both spellings.
+        UsageError: two do; the message contains both spellings.
     """
     spelled: dict[str, str] = {}
     for name in names:
         other = spelled.setdefault(as_one_spelling(name), name)
         if other != name:
-            raise RunError(
+            raise UsageError(
                 f"{where}: class {name!r} is spelled in two ways that look alike: {other!a} and {name!a}",
                 "rename one like the other: macOS and its archives often write an accent as a second character",
             )

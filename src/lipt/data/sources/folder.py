@@ -20,8 +20,8 @@ from lipt.data.sources.base import (
     is_folder,
     unreadable,
 )
-from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, visible_folders
-from lipt.errors import RunError, UsageError, printable
+from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, loose_files, visible_folders
+from lipt.errors import UsageError, printable
 
 
 class FolderSource(Source, format="imagefolder"):
@@ -30,10 +30,10 @@ class FolderSource(Source, format="imagefolder"):
     Images may lie at any depth below CLASS. Hidden files and files without an image suffix are counted in `left_out`.
 
     Raises:
-        UsageError: FOLDER is not a folder.
+        UsageError: FOLDER is not a folder, there are no classes or no images, a class is missing in a split or has two
+            spellings, or a folder could be a split or a class.
         PermissionError: a folder cannot be read.
-        RunError: there are no classes or no images, a class is missing in a split or has two spellings, a folder could
-            be a split or a class, or a link is broken.
+        RunError: a link is broken.
     """
 
     def __init__(self, spec: str) -> None:
@@ -50,7 +50,7 @@ class FolderSource(Source, format="imagefolder"):
         _check_depth(roots["train"], self.classes)
         for name in sorted(set(self.classes) ^ set(classes.get("test", self.classes))):
             there, absent = ("train", "test") if name in self.classes else ("test", "train")
-            raise RunError(
+            raise UsageError(
                 f"{roots[absent]}: no folder for class {name!r}, which {roots[there]} has",
                 "add the folder with images of the class, or remove the class from both",
             )
@@ -61,17 +61,18 @@ class FolderSource(Source, format="imagefolder"):
             found = [(label, *file) for label, name in enumerate(self.classes) for file in files.of(root / name)]
             self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
             self._files[split] = [(path, size, time) for _, path, size, time in found]
+        self.num_bytes = sum(size for files in self._files.values() for _, size, _ in files)
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
-            raise RunError(f"{folder}: no images{besides(self.left_out)}", remedy)
+            raise UsageError(f"{folder}: no images{besides(self.left_out)}", remedy)
         if roots["train"] == folder:  # the user knows of no split
             self._check_each_class()
 
     def _check_each_class(self) -> None:
         """
         Raises:
-            RunError: a class folder holds no image.
+            UsageError: a class folder holds no image.
         """
         counts_C = np.bincount(self.splits["train"], minlength=len(self.classes))
         empty = [str(self._folder / self.classes[int(label)]) for label in np.flatnonzero(counts_C == 0)]
@@ -79,7 +80,7 @@ class FolderSource(Source, format="imagefolder"):
             also = f"; {len(empty) - 1:,} more class folders hold none" if len(empty) > 1 else ""
             remedy = "delete the folder, or put images into it"
             others = f" (left out in {self._folder}: {describe_left_out(self.left_out)})" if self.left_out else ""
-            raise RunError(f"{empty[0]} holds no image{others}{also}", remedy)
+            raise UsageError(f"{empty[0]} holds no image{others}{also}", remedy)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]
@@ -102,8 +103,12 @@ class FolderSource(Source, format="imagefolder"):
 def _class_names(folder: Path) -> list[str]:
     names = visible_folders(folder)
     if not names:
-        remedy = "sort the images into one folder per class; tars are named by a glob: 'wds:FOLDER/*.tar'"
-        raise RunError(f"{folder}: no class folders", remedy)
+        found = describe_left_out(loose_files(folder))
+        raise UsageError(
+            f"{folder}: no class folders" + (f"; it holds {found}" if found else "; it is empty"),
+            "sort the images into one folder per class: docs/reference/sources.md does so from a table of labels; tars "
+            "are named by a glob: 'wds:FOLDER/*.tar'",
+        )
     for name in names:
         check_name(name, str(folder))
     return names
@@ -112,12 +117,12 @@ def _class_names(folder: Path) -> list[str]:
 def _check_depth(folder: Path, classes: list[str]) -> None:
     """
     Raises:
-        RunError: the only class contains several folders of images, as an archive does that was unpacked into a folder.
+        UsageError: the only class contains several folders of images, as in an archive that was unpacked into a folder.
     """
     if len(classes) == 1:
         inner = list(image_folders(folder / classes[0]))
         if len(inner) > 1:
-            raise RunError(
+            raise UsageError(
                 f"{folder}: only one class, {classes[0]!r}, with {len(inner):,} folders of images in it: "
                 f"{', '.join(inner[:3])}{', ...' if len(inner) > 3 else ''}",
                 f"if these are the classes or splits, use {folder / classes[0]}; else add images of a second class",

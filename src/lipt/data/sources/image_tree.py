@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
-from lipt.errors import RunError, printable
+from lipt.errors import RunError, UsageError, printable
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
 #: Thumbnails on a Synology server; what macOS adds to an archive; what Windows and Linux keep at the root of a drive.
@@ -23,7 +23,7 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
     with the same classes must exist too. ImageNet's unlabelled `test` has no class folders; its `val` has.
 
     Raises:
-        RunError: a folder could be a split or a class, or a split has no class folders.
+        UsageError: a folder could be a split or a class, or a split has no class folders.
     """
     names = visible_folders(folder)
     if not any(name.lower() in (*TRAIN_NAMES, *TEST_NAMES) for name in names):
@@ -37,14 +37,14 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
         _check_unsplit(folder, names)
         return {"train": folder}
     if len(train) != 1 and splits:
-        raise RunError(
+        raise UsageError(
             f"{folder}: {splits[0]}/ holds folders of images, as a split does, but {_which(train)}",
             "put the classes of the training data into train/; if it is a class, rename it",
         )
     classes = _spellings(folder / train[0])
     labelled = [name for name in tests if classes & _spellings(folder / name)]
     if others and not (labelled and train[0] in splits):
-        raise RunError(
+        raise UsageError(
             f"{folder}: {splits[0]}/ holds folders of images, and beside it is {others[0]}/: is it a split or a class?",
             f"if it is a split, move {', '.join(others)} elsewhere; if it is a class, rename it",
         )
@@ -53,7 +53,7 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
     if not labelled:
         remedy = "sort the images of one into folders, one per class, named as in train/; or remove all of them"
         there = " and ".join(f"{name}/" for name in tests)
-        raise RunError(f"{folder}: no folder in {there} is called like a class of {train[0]}/", remedy)
+        raise UsageError(f"{folder}: no folder in {there} is called like a class of {train[0]}/", remedy)
     _count_unused(folder, others, "", left_out)
     _count_unused(
         folder, [name for name in tests if name != labelled[0]], f" ({labelled[0]}/ is the test split)", left_out
@@ -67,12 +67,12 @@ def _check_unsplit(folder: Path, names: list[str]) -> None:
     A single such name proves nothing: a class may be called `train`, a folder in it `test`. So all have to agree.
 
     Raises:
-        RunError: the folders, or those in each of them, seem to be splits.
+        UsageError: the folders, or those in each of them, seem to be splits.
     """
     like = [name for name in names if split_word(name)]
     words = {split_word(name) for name in like}
     if len(words) > 1 and not any(has_images(folder / name) for name in names if name not in like):
-        raise RunError(
+        raise UsageError(
             f"{folder}: all folders are called like splits, as {like[0]}/ and {like[1]}/: are they splits or classes?",
             "if they are splits, call them train/ and test/, with one folder per class in each; "
             "if they are classes, rename them",
@@ -85,7 +85,7 @@ def _check_unsplit(folder: Path, names: list[str]) -> None:
         inside = found | inside
     if len(names) > 1 and len(inside) > 1:
         one, other, *_ = sorted(inside.values())
-        raise RunError(
+        raise UsageError(
             f"{folder}: all class folders hold folders called like splits, as {one} and {other}",
             "if they are splits, put the classes into them: train/CLASS/ and test/CLASS/; else rename them",
         )
@@ -117,7 +117,8 @@ class ClassFiles:
         """Relative path, bytes and time of modification (ns) of each image file in the class folder `folder`.
 
         Raises:
-            RunError: a link is broken, a name is not UTF-8, or a folder belongs to two classes or splits.
+            RunError: a link is broken, or a name is not UTF-8.
+            UsageError: a folder belongs to two classes or splits.
         """
         pending = [str(folder)]
         while pending:
@@ -154,7 +155,7 @@ class ClassFiles:
             self._owners[real] = owner
             return True
         if self._owners[real] not in ("", owner):
-            raise RunError(
+            raise UsageError(
                 f"{owner} and {self._owners[real]} share the folder {real}",
                 "remove one of the links: classes and splits must not share images",
             )
@@ -168,6 +169,14 @@ def _kind(name: str, found: os.stat_result) -> str:
         return "" if stat.S_ISREG(found.st_mode) else "non-regular files"
     suffix = printable(os.path.splitext(name)[1].lower())
     return f"{suffix} files" if 1 < len(suffix) <= _LONGEST_SUFFIX else "files without a suffix"
+
+
+def loose_files(folder: Path) -> Counter[str]:
+    """The visible files that lie in a folder itself, by kind; it must have no visible folders."""
+    found = Counter[str]()
+    for name in filter(lambda name: not is_hidden(name), os.listdir(folder)):
+        found[_kind(name, existing(os.path.join(folder, name))) or "images"] += 1
+    return found
 
 
 def _count_unused(folder: Path, names: list[str], why: str, left_out: Counter[str]) -> None:

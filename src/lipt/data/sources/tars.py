@@ -36,7 +36,7 @@ class TarSource(Source, format="webdataset"):
     `classes.json` (a list) beside the tars or their folders, else they are the integers.
 
     Raises:
-        UsageError: nothing matches the pattern.
+        UsageError: nothing matches the pattern, or there are no images.
         PermissionError: a tar or its folder cannot be read.
         RunError: a tar is damaged or compressed, a sample has no image or no label, a label has no class.
     """
@@ -61,6 +61,7 @@ class TarSource(Source, format="webdataset"):
             split: [entry for tar in chosen for entry in _scan(tar, self.left_out)]
             for split, chosen in _by_split(tars, top, self.left_out).items()
         }
+        self.num_bytes = sum(entry.size for entries in self._entries.values() for entry in entries)
         self.splits = {
             split: np.array([entry.label for entry in entries], dtype=np.int64)
             for split, entries in self._entries.items()
@@ -73,7 +74,7 @@ class TarSource(Source, format="webdataset"):
             for split in self.splits
         }
         if not any(self._entries.values()):
-            raise RunError(
+            raise UsageError(
                 f"{pattern}: no images{besides(self.left_out)}",
                 "check that the tars hold KEY.jpg or KEY.png beside KEY.cls; KEY ends at the first dot of a name",
             )

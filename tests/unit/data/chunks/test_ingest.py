@@ -131,7 +131,7 @@ def test_test_split_is_drawn_from_each_class() -> None:
 
 
 def test_class_too_small_for_a_test_split() -> None:
-    with pytest.raises(RunError, match=r"'class 1' has 1 image.*\n  -> add images"):
+    with pytest.raises(UsageError, match=r"'class 1' has 1 image.*\n  -> add images"):
         write(Memory(), Noise({"train": [50, 1]}))
 
 

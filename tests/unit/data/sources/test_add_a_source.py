@@ -14,7 +14,7 @@ from PIL import Image
 from lipt.cli import main
 from lipt.data.sources import open_source
 from lipt.data.sources.base import FORMATS
-from lipt.errors import RunError, UsageError
+from lipt.errors import UsageError
 
 IMAGES_NHWC = np.random.default_rng(0).integers(0, 256, (8, 5, 6, 3), dtype=np.uint8)
 
@@ -49,9 +49,9 @@ def test_the_example_is_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("example")
 def test_what_every_source_is_checked_for(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"pets.npz: split 'train' has no image of class '1'"):
+    with pytest.raises(UsageError, match=r"pets.npz: split 'train' has no image of class '1'"):
         open_source(archive(tmp_path, [0, 2] * 4))
-    with pytest.raises(RunError, match=r"pets.npz: only one class, '0'"):
+    with pytest.raises(UsageError, match=r"pets.npz: only one class, '0'"):
         open_source(archive(tmp_path, [0] * 8))
     with pytest.raises(UsageError, match="did you mean 'npz'"):
         open_source(str(tmp_path), "npx")

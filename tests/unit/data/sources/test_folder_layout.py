@@ -9,7 +9,7 @@ import pytest
 
 from lipt.data.sources import open_source
 from lipt.data.sources.base import describe_left_out
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, UsageError
 from tests.unit.data.sources.files import image, tree
 
 PETS = ("cat", "dog")
@@ -24,7 +24,7 @@ def counts(root: Path) -> dict[str, int]:
 
 
 def refused(root: Path) -> str:
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(LiptError) as caught:
         open_source(str(root))
     assert caught.value.remedy
     assert str(root) in caught.value.message
@@ -180,7 +180,7 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inner", [PETS, ("test", "train")])
 def test_a_folder_around_the_data_is_named(tmp_path: Path, inner: tuple[str, str]) -> None:
     """As an archive of the name `pets` is often unpacked."""
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(UsageError) as caught:
         open_source(str(tree(tmp_path, images(*(f"pets/{name}/x" for name in inner)))))
     assert caught.value.message.endswith(f"only one class, 'pets', with 2 folders of images in it: {', '.join(inner)}")
     assert f"use {tmp_path}/pets" in caught.value.remedy
@@ -294,7 +294,7 @@ def test_unlabelled_test_images_beside_val_are_counted(tmp_path: Path) -> None:
 
 
 def test_splits_without_class_folders_are_refused(tmp_path: Path) -> None:
-    assert refused(tree(tmp_path, images("train", "test"))).endswith("train: no class folders")
+    assert refused(tree(tmp_path, images("train", "test"))).endswith("train: no class folders; it holds 2 images")
 
 
 def test_folders_with_the_same_word_of_a_split_are_classes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from lipt.data.chunks import write_dataset
 from lipt.data.sources import Source, open_source
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, RunError, UsageError
 from tests.unit.data.sources.files import image, tree
 
 
@@ -116,10 +116,10 @@ def test_folder_with_splits(tmp_path: Path, name: str) -> None:
 def test_unlabelled_test_images_are_passed_over_for_val(tmp_path: Path) -> None:
     tree(tmp_path / "train", TWO_CLASSES)
     tree(tmp_path / "test", {"1.png": image()})
-    with pytest.raises(RunError, match=r": no folder in test/ is called like a class of train/\n  -> sort the ima"):
+    with pytest.raises(UsageError, match=r": no folder in test/ is called like a class of train/\n  -> sort the ima"):
         open_source(str(tmp_path))
     tree(tmp_path / "val", {"2.png": image()})
-    with pytest.raises(RunError, match=r": no folder in test/ and val/ is called like a class of train/\n"):
+    with pytest.raises(UsageError, match=r": no folder in test/ and val/ is called like a class of train/\n"):
         open_source(str(tmp_path))
     tree(tmp_path / "val", TWO_CLASSES)
     assert open_source(str(tmp_path)).splits["test"].tolist() == [0, 0, 1]
@@ -145,7 +145,11 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({"1.png": image()}, "no class folders"),
+        (
+            {"1.png": image(), "2.png": image(), "labels.csv": b"", ".x": b""},
+            "no class folders; it holds 2 images, 1 .csv file",
+        ),
+        ({".x": b""}, "no class folders; it is empty"),
         ({"cat/1.txt": b"x", "dog/1.txt": b"x"}, "no images"),
         ({**TWO_CLASSES, "empty/x.txt": b"x"}, ": 1 .txt file)\n  -> delete the folder"),
         (
@@ -168,7 +172,7 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_folder(tmp_path: Path, files: dict[str, bytes], told: str) -> None:
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(UsageError) as caught:
         open_source(str(tree(tmp_path, files)))
     assert told in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -248,7 +252,7 @@ def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
 )
 def test_unusable_tar(tmp_path: Path, members: dict[str, bytes], told: str) -> None:
     make_tar(tmp_path / "x.tar", members)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(LiptError) as caught:
         open_source(f"{tmp_path}/x.tar")
     assert told in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -283,7 +287,7 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
 def test_class_names_must_fit(tmp_path: Path, file: str, text: str, told: str) -> None:
     make_tar(tmp_path / "x.tar", PAIRS)
     (tmp_path / file).write_text(text)
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(LiptError, match=told):
         open_source(f"{tmp_path}/x.tar")
 
 

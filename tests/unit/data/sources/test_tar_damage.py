@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lipt.data.sources import open_source
-from lipt.errors import RunError
+from lipt.errors import LiptError, RunError
 from tests.unit.data.sources.files import image
 
 SAMPLES = 10
@@ -36,7 +36,7 @@ def packed(files: dict[str, bytes] | list[tuple[str, bytes]], form: int = tarfil
 
 def refused(path: Path, data: bytes) -> str:
     path.write_bytes(data)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(LiptError) as caught:
         open_source(str(path))
     assert caught.value.remedy
     assert caught.value.message.startswith(str(path))
