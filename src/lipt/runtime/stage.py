@@ -121,8 +121,11 @@ class Stage:
             return
         with suppress(LiptError):
             kept = self.ctx.workspace.store.size(f"{self.ref}/{CHECKPOINT}") is not None
-            then = "continues from its last checkpoint" if kept else "has no checkpoint, so it will start again"
-            self.ctx.reporter.note(self.label, f"stopped: {then}")
+            if kept:
+                then = "stopped: continues from its last checkpoint"
+            else:
+                then = "stopped before its first checkpoint: the next run starts it from the beginning"
+            self.ctx.reporter.note(self.label, then)
 
     def _artifact(self, **found: Any) -> Artifact:
         refs = tuple(artifact.ref for artifact in self.inputs)
