@@ -218,9 +218,10 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "the candidates come from --labels, --logits and --features, or from --outputs"),
-        ("--labels labels.npy --outputs 0.safetensors", "the candidates come from"),
-        ("--outputs 0.safetensors --logits logits.npy", "the candidates come from"),
+        ("", "no candidates: neither --labels nor --outputs is given"),
+        ("--logits logits.npy", "no candidates: neither --labels nor --outputs is given"),
+        ("--labels labels.npy --outputs 0.safetensors", "the candidates come either from --labels"),
+        ("--outputs 0.safetensors --logits logits.npy", "the candidates come either from --labels"),
         ("--labels labels.npy --logits logits.npy --algorithm grand", "algorithm grand needs the features of model 0"),
         ("--labels nowhere.npy", "cannot read nowhere.npy: "),
         ("--labels .", "cannot read .: "),
@@ -238,7 +239,7 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
             "--labels labels.npy --k 101 --algorithm random",
             "k must be an integer from 1 to the number of candidates, 100",
         ),
-        ("--labels labels.npy --algorithm el2n", "the outputs of at least 1 model(s)"),
+        ("--labels labels.npy --algorithm el2n", "the outputs of at least 1 model; there is none"),
         ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
         ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),
         ("--labels labels.npy --option beta=[", "the value of --option beta is not YAML"),

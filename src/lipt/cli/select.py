@@ -111,8 +111,16 @@ def select(
         raise UsageError("--fraction and --k both say how many samples to keep", "give one of them")
     if fraction is None and k is None:
         fraction = Select().fraction
-    if bool(outputs) == bool(labels) or (outputs and (logits or features)):
-        raise UsageError("the candidates come from --labels, --logits and --features, or from --outputs", "give one")
+    if not (labels or outputs):
+        raise UsageError(
+            "no candidates: neither --labels nor --outputs is given",
+            "give --labels with --logits, --features or --scores; or give --outputs",
+        )
+    if outputs and (labels or logits or features):
+        raise UsageError(
+            "the candidates come either from --labels, --logits and --features, or from --outputs",
+            "give one of the two",
+        )
     if labels:
         candidates = Candidates.of(
             _array(labels), logits=[_array(path) for path in logits], features=[_array(path) for path in features]

@@ -198,10 +198,12 @@ def _with_needed_outputs(candidates: Candidates, needs: Requirements, who: str) 
         RunError: an output is not finite, or too large to be squared.
     """
     if candidates.num_models < needs.models:
+        models = f"{needs.models} model{'s' * (needs.models != 1)}"
+        given = {0: "there is none", 1: "there is 1"}.get(candidates.num_models, f"there are {candidates.num_models}")
         raise UsageError(
-            f"{who} needs a trajectory, or the outputs of at least {needs.models} model(s), got {candidates.num_models}"
+            f"{who} needs a trajectory, or the outputs of at least {models}; {given}"
             if needs.trajectory
-            else f"{who} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            else f"{who} needs the outputs of at least {models}; {given}",
             "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)"
             if candidates.scores_N is not None
             else "score the candidates first, or choose random or stratified"

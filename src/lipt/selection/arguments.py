@@ -65,8 +65,10 @@ def initial_of(
 
 def budget_of(fraction: Any, k: Any, n: int) -> tuple[int, float]:
     """The number of samples to keep, and its share of n."""
-    if (fraction is None) == (k is None):
-        raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
+    if fraction is None and k is None:
+        raise UsageError("no budget", "give fraction, such as fraction=0.05, or k, the number of samples")
+    if fraction is not None and k is not None:
+        raise UsageError("both fraction and k are given", "give one of them")
     if k is None:
         return max(1, round(share_of(fraction) * n)), float(fraction)
     require(

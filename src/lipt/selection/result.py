@@ -183,7 +183,14 @@ class Selection:
         """
         if names is not None:
             listed = list(names)  # in brackets, a column of pandas would look for the labels of its index
-            chosen = [listed[position] for position in self._positions_in(len(listed))]
+            last = int(self.positions_N.max())
+            if last >= len(listed):
+                raise UsageError(
+                    f"the list has {len(listed):,} name{'s' * (len(listed) != 1)}; the candidates reach up to position "
+                    f"{last}",
+                    "give one name per image that was scored",
+                )
+            chosen = [listed[position] for position in self.positions_K.tolist()]
             if others := [each for each in chosen if not isinstance(each, (str, os.PathLike))]:
                 raise UsageError(
                     f"the name of a sample is a {type(others[0]).__name__}",
@@ -201,7 +208,7 @@ class Selection:
         last = int(self.positions_N.max())
         if last >= count:
             raise UsageError(
-                f"the candidates reach up to position {last}, the data set has {count} samples",
+                f"the candidates reach up to position {last}, the data set has {count} sample{'s' * (count != 1)}",
                 "hand over the data set that was scored",
             )
         positions: list[int] = self.positions_K.tolist()

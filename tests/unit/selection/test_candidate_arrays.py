@@ -146,7 +146,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": [0, -1]}, "label -1 of sample 1"),
         ({"labels": np.array([0, 1, 2**63 + 5], dtype=np.uint64)}, "labels of 2^63 and more are no numbers of classes"),
         ({"labels": [0, 2**20]}, "the largest label is 1,048,576: the labels look like identifiers"),
-        ({"labels": [0, 1], "logits": [np.zeros((2, 2))] * 2, "features": np.zeros((2, 3))}, "logits of 2 model(s)"),
+        ({"labels": [0, 1], "logits": [np.zeros((2, 2))] * 2, "features": np.zeros((2, 3))}, "logits of 2 models"),
         ({"labels": [0, 1], "logits": np.zeros((3, 2)), "features": np.zeros((3, 3))}, "expected (2, 2)"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), int), "features": np.zeros((2, 3))}, "floating point"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), np.longdouble), "features": np.zeros((2, 3))}, "logits: "),

@@ -59,7 +59,9 @@ def test_missing_inputs_say_what_to_do() -> None:
     bare = Candidates(labels_N=LABELS, num_classes=3)
     with pytest.raises(UsageError, match=r"at least 1 model.*\n.*score the candidates first"):
         select("el2n", bare, fraction=0.5)
-    with pytest.raises(UsageError, match=r"dual needs a trajectory, or the outputs of .*, got 1\n.*with more models"):
+    with pytest.raises(
+        UsageError, match=r"dual needs a trajectory, or the outputs of .*; there is 1\n.*with more models"
+    ):
         select("dual", Candidates.of(LABELS, logits=torch.randn(len(LABELS), 3)), fraction=0.5)
     features = Candidates.of(LABELS, features=torch.zeros(len(LABELS), 5))
     with pytest.raises(UsageError, match=r"ccs, which auto takes at this share, needs the logits.*\n.*none: .*herding"):

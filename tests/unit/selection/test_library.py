@@ -216,7 +216,7 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     assert selection.files(Path(name) for name in names) == chosen
     with pytest.raises(UsageError, match=r"the name of a sample is a tuple\n.*\[path for path, _ in image_folder"):
         selection.files([(name, 0) for name in names])  # type: ignore[misc]
-    with pytest.raises(UsageError, match="the candidates reach up to position 59, the data set has 59 samples"):
+    with pytest.raises(UsageError, match="the list has 59 names; the candidates reach up to position 59"):
         selection.files(names[:59])
     with pytest.raises(UsageError, match="reach up to position 59"):
         selection.huggingface(datasets.Dataset.from_dict({"name": names[:59]}))

@@ -203,8 +203,8 @@ def test_a_number_instead_of_a_fraction() -> None:
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ({}, "the budget is either a fraction or a number k"),
-        ({"fraction": 0.5, "k": 10}, "the budget is either a fraction or a number k"),
+        ({}, "no budget"),
+        ({"fraction": 0.5, "k": 10}, "both fraction and k are given"),
         ({"k": 0}, "k must be an integer from 1 to the number of candidates, 20, not 0"),
         ({"k": 21}, "k must be an integer from 1 to"),
         ({"k": 2.0}, "k must be an integer"),

@@ -143,9 +143,9 @@ def test_validation_samples_are_for_algorithms_that_use_them(algorithm: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model": None}, "a model is a NoneType"),
-        ({"model": [None]}, "a model is a NoneType"),
-        ({"model": "net"}, "a model is a str"),
+        ({"model": None}, "the model is of type NoneType, not a torch.nn.Module"),
+        ({"model": [None]}, "the model is of type NoneType, not a torch.nn.Module"),
+        ({"model": "net"}, "the model is of type str, not a torch.nn.Module"),
         ({"batch_size": 0}, "batch_size must be an integer of 1 or more, not 0"),
         ({"batch_size": 2.5}, "batch_size must be an integer of 1 or more, not 2.5"),
         ({"num_workers": -1}, "num_workers must be an integer of 0 or more, not -1"),

@@ -269,7 +269,7 @@ class Candidates(ByContents):
         seen = [as_tensor(each, "features") for each in per_model(features)]
         if scored and seen and len(scored) != len(seen):
             raise UsageError(
-                f"there are logits of {len(scored)} model(s) and features of {len(seen)}",
+                f"there are logits of {_models(len(scored))} and features of {len(seen)}",
                 "give both of each model, or only one of the two for algorithms that do not need the other",
             )
         known: list[Tensor | TopLogits] = [*(scored or seen)]

@@ -76,7 +76,10 @@ def score_dataset(
         raise UsageError("there is no model to score with", "hand over at least one model")
     for each in models:
         if not isinstance(each, nn.Module):
-            raise UsageError(f"a model is a {type(each).__name__}", "hand over a torch.nn.Module, or a list of them")
+            raise UsageError(
+                f"the model is of type {type(each).__name__}, not a torch.nn.Module",
+                "score_dataset takes the model, or a list of models, first; then the data set",
+            )
     _check_device(device)
     num_classes = None if num_classes is None else integer(num_classes, "num_classes", least=0)
     loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
