@@ -197,3 +197,17 @@ def test_the_next_command_of_a_folder_is_said_and_works(
     assert told.err == "lipt: next: cd 05-your-model && lipt doctor run.yaml\n"
     monkeypatch.chdir(tmp_path / "05-your-model")
     assert Path("run.yaml").is_file()
+
+
+def test_the_next_command_of_every_example_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["init", *(Path(name).stem.partition("-")[2] for name in EXAMPLES)])
+    told = capsys.readouterr()
+    made, following = told.out.splitlines(), told.err.splitlines()
+    assert following[0] == "lipt: next: lipt run 01-quickstart.yaml"
+    assert len(following) == len(made)
+    for name, line in zip(made, following, strict=True):
+        if not line.startswith("lipt: next: lipt pipeline export"):
+            assert name in line

@@ -31,6 +31,12 @@ from lipt.errors import (
 )
 from lipt.version import __version__
 
+#: Where to begin, and how.
+_BEGIN = [
+    ("an example", "lipt init quickstart, then lipt run 01-quickstart.yaml"),
+    ("your images", "lipt init your-folder"),
+]
+
 
 class _Verbs(click.Group):
     """Imports a verb's module only when that verb is used."""
@@ -51,6 +57,8 @@ class _Verbs(click.Group):
         for group, verbs in VERBS.items():
             with formatter.section(group):
                 formatter.write_dl([(name, verb.text) for name, verb in verbs.items()])
+        with formatter.section("Begin"):
+            formatter.write_dl(_BEGIN)
 
 
 @global_options

@@ -1,5 +1,6 @@
 """`lipt init`."""
 
+import re
 from pathlib import Path
 
 import click
@@ -22,8 +23,20 @@ def init(names: tuple[str, ...]) -> None:
     for source in (examples[str(name)] for name in wanted):
         copy_out(source, Path(source.name))
         click.echo(source.name)
-        if source.is_dir():  # the configuration names files beside it
-            click.echo(f"lipt: next: cd {source.name} && lipt doctor run.yaml", err=True)
+        click.echo(f"lipt: next: {_next_command(source)}", err=True)
+
+
+def _next_command(path: Path) -> str:
+    """The first command in the first lines of an example."""
+    if path.suffix == ".ipynb":
+        return f"jupyter lab {path.name}"
+    found = _COMMAND.search((path / "run.yaml" if path.is_dir() else path).read_text(encoding="utf-8"))
+    assert found is not None  # a test checks it
+    return f"cd {path.name} && {found[1]}" if path.is_dir() else found[1]
+
+
+#: A command in the comments that an example begins with, without the remark in parentheses behind it.
+_COMMAND = re.compile(r"^#   (\S.*?)(?:  +\(.*)?$", re.MULTILINE)
 
 
 def _first_sentence(path: Path) -> str:
