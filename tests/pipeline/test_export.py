@@ -237,7 +237,9 @@ def test_a_run_that_is_not_there(ran: Path, place: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         export(ran, "list.txt", "--set", "seed=7")
     assert ended.value.code == 1
-    assert f"runs has no report of {ran / 'run.yaml'}\n  -> run it first: lipt run" in capsys.readouterr().err
+    config = ran / "run.yaml"
+    said = f"runs has no report of {config}\n  -> run it first: lipt run {config} --set seed=7; lipt ls"
+    assert said in capsys.readouterr().err
     assert os.listdir(place) == []
 
 

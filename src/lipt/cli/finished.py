@@ -129,11 +129,32 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     except MissingObjectError:
         if state:
             raise _without_report(run, state, store) from None
-        near = near_run(store, config) if config else ""
-        raise RunError(
-            f"{store.uri} has no report of {run}",
-            f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs{near}",
-        ) from None
+        raise _never_run(run, overrides, store, config) if config else _not_listed(run, store) from None
+
+
+def _never_run(run: str, overrides: tuple[str, ...], store: Store, config: Config) -> RunError:
+    """The error for a configuration without a report in its workspace."""
+    workspace = config.workspace
+    relative = "://" not in workspace and not Path(workspace).is_absolute()
+    here = f"`workspace: {workspace}` is relative to the current folder"
+    command = " ".join(["lipt run", quote(run), *(f"--set {quote(each)}" for each in overrides)])
+    also = near_run(store, config) or (f". If you ran it in another folder, go there: {here}" if relative else "")
+    return RunError(
+        f"{store.uri} has no report of {run}",
+        f"run it first: {command}; lipt ls {quote(_place(store))} lists the finished runs{also}",
+    )
+
+
+def _not_listed(run: str, store: Store) -> RunError:
+    """The error for a run that a workspace does not have."""
+    return RunError(
+        f"{store.uri} has no report of {run}", f"name one of those that lipt ls {quote(_place(store))} lists"
+    )
+
+
+def _place(store: Store) -> str:
+    """A store, as a command takes it."""
+    return store.uri.removeprefix("file://")
 
 
 def _listed(run: str) -> str:

@@ -6,6 +6,8 @@ A profile replaces the defaults that differ in a published protocol. A user's se
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -163,13 +165,28 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
             f"{path} is a folder, not a configuration", f"lipt init writes one; --set data.source={path} names images"
         ) from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "name an existing YAML file") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not YAML: {error}", "name a file of settings, in UTF-8") from None
+        near = _similar_file(path)
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}",
+            f"did you mean {near}?" if near else "`lipt init` writes an example",
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"{path} is not a text file in UTF-8", "name a YAML file of settings; images go into data.source"
+        ) from None
     document, lines = read_yaml(text, path)
     if document is None and os.path.isfile(path):  # not /dev/null, which says that there are none
         raise UsageError(f"{path} is empty", "write settings into it; lipt init shows examples")
     return as_settings(document, path), {keys: f"{path}, line {line}" for keys, line in lines.items()}
+
+
+def _similar_file(path: str) -> str:
+    """The YAML file beside `path` whose name is most like it; "" if none is."""
+    folder, name = os.path.split(path)
+    there = list[str]()
+    with suppress(OSError):
+        there = [each for each in os.listdir(folder or ".") if each.endswith((".yaml", ".yml"))]
+    return next((os.path.join(folder, each) for each in get_close_matches(name, there, n=1)), "")
 
 
 def as_settings(document: Any, what: str) -> dict[str, Any]:
