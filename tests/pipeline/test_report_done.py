@@ -9,7 +9,7 @@ import pytest
 
 from lipt.config import override, parse_config
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.reporting.done import _rule
+from lipt.flow.reporting.done import _machines, _rule
 from tests.tiny import TINY, tiny_context
 
 
@@ -69,3 +69,11 @@ def test_pre_training_in_epochs_does_not_depend_on_raptr_in_the_main_training(fo
         assert document is not None
         costs.append(document.rows[0].pretrain_cost)
     assert costs[0] == pytest.approx(costs[1], rel=0.05)  # RaPTr also forwards images to recalibrate BatchNorm
+
+
+def test_the_machine_of_each_training_is_named_where_they_differ() -> None:
+    assert _machines({"LiPT": "2 CPU threads", "Random": "1 CPU thread", "RS2": "2 CPU threads", "old": ""}) == (
+        "The main trainings ran on: 2 CPU threads (LiPT; RS2); 1 CPU thread (Random)."
+    )
+    assert _machines({"LiPT": "1 CPU thread", "Random": "1 CPU thread"}) == "The main training ran on: 1 CPU thread."
+    assert _machines({"LiPT": ""}) == ""

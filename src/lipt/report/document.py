@@ -82,6 +82,8 @@ class Row(_Model):
     """Accuracy of always predicting the most frequent class of the test images."""
     stage_wall_s: dict[str, Amount] = {}
     """Seconds in which at least one worker worked, by stage in the order run; mean over seeds."""
+    machine: str = ""
+    """The device and the threads of the main training, those of each seed once; empty if unknown."""
     pretrain_cost: Amount | None = None
     """FLOPs of pre-training, divided by the FLOPs of ONE TRAINING EPOCH ON ALL CANDIDATES. Equal on all machines."""
     data_bytes: Amount | None = None

@@ -32,15 +32,17 @@ FIXED = "fixed-random"
 #: The random subset that is trained longer, for the FLOPs of all that the choice, the start or the first losses took;
 #: `flow/compare.py` counts its steps.
 LONGER = "random-longer"
+#: The stage of the main training.
+_TRAIN = "train"
 #: The random subset whose training starts from the model that scored; from theta_p where the jigsaws score.
 CONTINUED = "random-continued"
 
 
 def price_over_random(row: Row, random: Row) -> Iterator[str]:
     """The cost of the selection, compared with random, which costs nothing."""
-    ratios = list(_ratios(row, random))
-    if ratios:
+    if ratios := list(_ratios(row, random)):
         yield f"Compared with {inside(random)}, {row.label} takes {join(ratios)}."
+    yield from _unlike_clocks(row, random)
 
 
 def price_of_choice(row: Row) -> float | None:
@@ -253,18 +255,24 @@ def against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
     for full in (other for other in others if other.role == "full"):
         epochs = "" if full.epochs == row.epochs else f" for {length(full)}"
         ours, theirs = compared_means(row, full)
-        ratios = list(_ratios(row, full))
+        uneven = any(_uneven_pace(row, other) for other in others)  # this time or that of the other is not typical
+        ratios = list(_ratios(row, full, timed=not uneven))
         cost = f" at {join(ratios)}" if ratios else ""
         yield (
             f"Training on everything{epochs} reaches {format_percent(theirs)}{of_seeds(row, full)}: "
             f"{row.label} is {format_apart(ours - theirs)} it{cost}."
         )
+        yield from _unlike_clocks(row, full)
 
 
-def _ratios(row: Row, reference: Row) -> Iterator[str]:
-    """ "0.3x the wall-clock (22 s of 70 s)" and so on, for each cost that both rows measured."""
+def _ratios(row: Row, reference: Row, *, timed: bool = True) -> Iterator[str]:
+    """ "0.3x the wall-clock (22 s of 70 s)" and so on, for each cost that both rows measured.
+
+    Args:
+        timed: False leaves out the wall-clock, as where the two cannot be compared.
+    """
     wall_s, reference_s = sum(row.stage_wall_s.values()), sum(reference.stage_wall_s.values())
-    if wall_s and reference_s:
+    if timed and wall_s and reference_s and not [*_unlike_clocks(row, reference)]:
         times = f"{format_seconds(wall_s)} against {format_seconds(reference_s)}"
         yield f"{format_multiple(wall_s / reference_s)} the wall-clock ({times})"
     for ours, theirs, what in (
@@ -273,6 +281,32 @@ def _ratios(row: Row, reference: Row) -> Iterator[str]:
     ):
         if ours is not None and theirs:
             yield f"{format_multiple(ours / theirs)} {what}"
+
+
+#: Trainings of equal length whose times differ by more than this factor ran under different conditions.
+_UNEVEN = 2.0
+
+
+def _unlike_clocks(row: Row, reference: Row) -> Iterator[str]:
+    """Why the wall-clocks of the two cannot be compared; nothing if they can."""
+    if row.machine and reference.machine and row.machine != reference.machine:
+        why = f"the trainings ran on {row.machine} and on {reference.machine}"
+    elif _uneven_pace(row, reference):
+        times = f"{format_seconds(row.stage_wall_s[_TRAIN])} and {format_seconds(reference.stage_wall_s[_TRAIN])}"
+        why = f"the trainings of equal length took {times}"
+    else:
+        return
+    yield f"The wall-clocks of {row.label} and {inside(reference)} cannot be compared: {why}."
+
+
+def _uneven_pace(row: Row, other: Row) -> bool:
+    """Whether two trainings of equal length took very different times, as on a machine that did other work.
+
+    A choice that is made again and again keeps all data, and its training takes longer.
+    """
+    times = sorted(each.stage_wall_s.get(_TRAIN, 0.0) for each in (row, other))
+    alike = row.kept_fraction < 1 and row.draw == other.draw and same_budgets(row, other)
+    return alike and 0 < _UNEVEN * times[0] < times[1]
 
 
 def against_classic(row: Row, others: Sequence[Row]) -> Iterator[str]:

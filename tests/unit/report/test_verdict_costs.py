@@ -136,6 +136,33 @@ def test_a_choice_that_took_less_is_not_said_to_cost_more():
     assert said in judge([ours, random]).sentences
 
 
+@pytest.mark.parametrize(
+    ("train_s", "machine", "why"),
+    [
+        (460.0, "2 CPU threads", "the trainings of equal length took 7 min 40 s and 54.9 s"),
+        (60.0, "1 CPU thread", "the trainings ran on 1 CPU thread and on 2 CPU threads"),
+    ],
+)
+def test_times_of_a_busy_or_of_another_machine_are_not_compared(train_s: float, machine: str, why: str) -> None:
+    """As where a run was stopped and resumed with another number of threads."""
+    ours = row("lipt", [0.78], "selected", stage_wall_s={"score": 9.0, "train": train_s}, machine=machine, flops=3e12)
+    random = row("random", [0.75], "random", stage_wall_s={"train": 54.9}, machine="2 CPU threads", flops=2e12)
+    changes = {"kept_fraction": 1.0, "epoch_fraction": 1.0, "steps": 10_000, "stage_wall_s": {"train": 500.0}}
+    full = row("full", [0.9], "full", **changes, machine="2 CPU threads")
+    sentences = judge([ours, random, full]).sentences
+    assert "Compared with random, lipt takes 1.5x the FLOPs." in sentences
+    assert f"The wall-clocks of lipt and random cannot be compared: {why}." in sentences
+    assert not any("x the wall-clock" in text for text in sentences)
+    even = ours.model_copy(update={"stage_wall_s": {"train": 60.0}, "machine": "2 CPU threads"})
+    assert "cannot be compared" not in " ".join(judge([even, random, full]).sentences)
+
+
+def test_a_training_that_chooses_again_may_take_longer() -> None:
+    ours = row("lipt", [0.78], "selected", kept_fraction=1.0, stage_wall_s={"train": 60.0})
+    fresh = row("rs2", [0.7], kept_fraction=1.0, stage_wall_s={"train": 20.0})
+    assert any("takes 3x the wall-clock" in text for text in judge([ours, fresh]).sentences)
+
+
 def test_a_plain_run_says_what_its_choice_cost():
     """And which row tells whether it was worth it; not if it cost nothing.
 

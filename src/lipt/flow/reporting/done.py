@@ -1,6 +1,6 @@
 """The report's first section: what was done, in words that need no knowledge of the code."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lipt.config import Config
 from lipt.flow.dag import has_swarm, needs_models
@@ -13,13 +13,15 @@ from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
 
-def done_section(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:
+def done_section(
+    outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machines: Mapping[str, str]
+) -> dict[str, str]:
     """Topic -> sentences.
 
     Args:
         others: the labels of the methods that the run is compared with.
         seeds: of the run.
-        machine: the one that trained; empty if unknown.
+        machines: label of each row -> the one that trained; empty if unknown.
     """
     text = {"Question": _question(outcome), "Data": _data(outcome), "Network": _network(outcome)}
     of_seed = f"With seed {outcome.config.seed}: " if len(seeds) > 1 and outcome.race else ""  # each has a race
@@ -31,9 +33,21 @@ def done_section(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], 
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
-    if machine:
-        text["Machine"] = f"The main training ran on: {machine}."
+    if told := _machines(machines):
+        text["Machine"] = told
     return text
+
+
+def _machines(machines: Mapping[str, str]) -> str:
+    """Where the main trainings ran; each machine with its rows if there are several."""
+    labels: dict[str, list[str]] = {}
+    for label, machine in machines.items():
+        if machine:
+            labels.setdefault(machine, []).append(label)
+    if len(labels) > 1:
+        told = "; ".join(f"{machine} ({'; '.join(of)})" for machine, of in labels.items())
+        return f"The main trainings ran on: {told}."
+    return "".join(f"The main training ran on: {machine}." for machine in labels)
 
 
 def _question(outcome: Outcome) -> str:

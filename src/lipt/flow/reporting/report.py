@@ -59,16 +59,17 @@ def write_report(
         files[CHOSEN] = names
     else:  # an earlier report in this folder may have some
         ctx.workspace.store.delete(f"{folder}/{CHOSEN}")
+    rows = rows_of(entries, costs)
     document = doc.Document(
         title=ctx.config.name,
         run_id=run_id(ctx.config, comparison=comparison),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
-        done=done_section(first, [other.label for other in others], seeds, costs[first.trained.model.ref].machine),
+        done=done_section(first, [other.label for other in others], seeds, {row.label: row.machine for row in rows}),
         workspace=ctx.workspace.store.uri,
         links=links_section(first, folder, files, "compare" if comparison else "run"),
-        rows=rows_of(entries, costs),
+        rows=rows,
         merge=merge_section(first),
         race=race_rows(ctx.config, first.race, first.subset),
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],

@@ -152,6 +152,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         num_test_images=int(evaluation["images"]),
         chance=max(evaluation["images_per_class"]) / int(evaluation["images"]),
         stage_wall_s={stage: elapsed_s(cost for of, cost in stages if of == stage) for stage in dict(stages)},
+        machine=costs[outcome.trained.model.ref].machine,
         pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
         data_bytes=total.bytes("data"),
         model_bytes=total.bytes("model"),
@@ -205,5 +206,6 @@ def join_seeds(rows: Sequence[doc.Row], *, name: str, label: str, role: doc.Role
             "seeds": [seed for row in rows for seed in row.seeds],
             "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
             "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
+            "machine": "; ".join(dict.fromkeys(row.machine for row in rows if row.machine)),
         }
     )
