@@ -197,7 +197,9 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
     assert {entry.stage for entry in document.ledger} == {"ingest", "select", "train", "evaluate"}
     verdict = judge(document.rows)
     assert verdict.headline.startswith("auto (class-balanced random) is a random subset (10 %")
-    assert verdict.sentences[0].startswith("Why: auto takes a random subset, because above 5 % of the data")
+    assert verdict.sentences[0].startswith(
+        "Why this algorithm: auto takes a random subset, because above 5 % of the data"
+    )
     text = " ".join(verdict.sentences)
     assert "RS2 keeps 100 % of the data" in text
     assert "fresh draws with" not in text  # that row is there

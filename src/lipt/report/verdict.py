@@ -40,6 +40,8 @@ from lipt.report.words import inside, join, length, of_seeds, run_of, shares, to
 #: A wider interval that contains 0 tells nothing. Most choices that beat random on docs/results do so by 2 to 10
 #: points, in intervals of ±0.3 to ±3: one that is wider cannot tell such a gain from a loss.
 _MAX_HALF_WIDTH = 0.03
+#: Leads the reason of `auto` or of a race.
+_WHY = "Why this algorithm: "
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 
@@ -99,7 +101,7 @@ def judge(rows: Sequence[Row]) -> Verdict:
 
 def _of_several(text: str, runs: Sequence[str], of: int) -> str:
     """A sentence that several runs share; it names them, unless it is about all."""
-    return text if len(runs) == of else f"{join(runs)}: {text.removeprefix('Why: ')}"
+    return text if len(runs) == of else f"{join(runs)}: {text.removeprefix(_WHY)}"
 
 
 def _below_heading(row: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]]:
@@ -199,7 +201,7 @@ def _random_headline(row: Row) -> str:
 def _why(row: Row) -> Iterator[str]:
     if row.reason and not (row.algorithm in RANDOM and row.kept_fraction == 1):  # then nothing was chosen
         first, *rest = re.split(r"\. (?=[A-Z])", row.reason)
-        yield f"Why: {first}."
+        yield f"{_WHY}{first}."
         yield from (f"{sentence}." for sentence in rest)
 
 

@@ -28,6 +28,8 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
 }
 
 
+#: Leads every number that is not of the user's images.
+_OURS = "In our own measurements on CIFAR-10, not on your images"
 #: Of the trajectories along which the rules below were measured. A shorter one gained less.
 MEASURED_EPOCHS = 10
 
@@ -202,32 +204,34 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
         if rule := rule_by_passes(fraction, passes, epochs):
             own = f". This training has {steps:,} steps" if steps < rule.steps else ""
             return (
-                f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. In such a training, "
-                f"{rule.steps:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} gained {rule.over_dual} "
+                f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. {_OURS}: in such a "
+                f"training, {rule.steps:,} steps on {100 * rule.share:g} %, {rule.algorithm} gained {rule.over_dual} "
                 f"points over dual along a trajectory, and {rule.gain} over class-balanced random{own}"
             )
         shorter = ". That was along ten epochs: at 10 % in 500 steps two gained +1.8 ± 0.7, ten +4.2 ± 0.6"
         return (
-            "auto takes dual up to 30 % of the data if there is a trajectory; its gain over class-balanced random on "
-            f"CIFAR-10: {_by_steps(DUAL_GAINS, fraction)}{shorter if epochs < MEASURED_EPOCHS else ''}"
+            f"auto takes dual up to 30 % of the data if there is a trajectory. {_OURS}, its gain over class-balanced "
+            f"random: {_by_steps(DUAL_GAINS, fraction)}{shorter if epochs < MEASURED_EPOCHS else ''}"
         )
     better = ""
     worth = worth_its_cost(fraction, passes, ("proxy", "trajectory") if proxy else ("trajectory",))
     if worth and not epochs and steps >= worth.steps:
         network = "at half its width" if worth.scorer == "proxy" else "itself"
         better = (
-            f". This training sees each image {passes:,.0f} times, and in such a training scores of ten epochs of the "
-            f"network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. At "
-            "10 % a start from the weights of such epochs gained more, with random images. The settings: `lipt plan "
+            f". This training sees each image {passes:,.0f} times. {_OURS}: in such a training scores of ten epochs of "
+            f"the network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. "
+            "At 10 % a start from the weights of such epochs gained more, with random images. The settings: `lipt plan "
             "CONFIG --advise --storage GB`"
         )
     if name == "ccs":
         return (
-            "auto takes ccs up to 5 % of the data; its gain over class-balanced random on CIFAR-10: "
+            f"auto takes ccs up to 5 % of the data. {_OURS}, its gain over class-balanced random: "
             f"{_by_steps(THETA_P_GAINS, fraction)}{better}"
         )
     trained = (
-        "" if epochs >= 2 else ". Scores along a trajectory gained more, and cost more: `lipt plan CONFIG --advise`"
+        ""
+        if epochs >= 2
+        else ". Scores along a trajectory gained more there, and cost more: `lipt plan CONFIG --advise`"
     )
     return f"auto takes a random subset, because {_why_random(epochs)}{better or trained}"
 
@@ -235,16 +239,19 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
 def _why_random(epochs: int) -> str:
     """Why `auto` selects at random; `epochs` as of `auto_rule`."""
     if epochs >= 2:
-        return f"scores along a trajectory were not measured above {100 * TRAJECTORY_PAYS_UNTIL:g} % of the data"
-    return f"above {100 * PAYS_UNTIL:g} % of the data scores without a trajectory gained little or nothing over one"
+        return f"we did not measure scores along a trajectory above {100 * TRAJECTORY_PAYS_UNTIL:g} % of the data"
+    return (
+        f"above {100 * PAYS_UNTIL:g} % of the data scores without a trajectory gained little or nothing over one in "
+        "our measurements on CIFAR-10"
+    )
 
 
 def continued_reason(fraction: float) -> str:
     """Why `auto` selects at random if the training starts from the network whose trajectory it could read."""
     share = _nearest_of(CONTINUED_GAINS, fraction)
     return (
-        "auto takes a random subset, because this training starts from the weights of the model that scores; the gain "
-        f"of Dyn-Unc over class-balanced random from this start on CIFAR-10: {CONTINUED_GAINS[share]} points at "
+        "auto takes a random subset, because this training starts from the weights of the model that scores. "
+        f"{_OURS}, the gain of Dyn-Unc over class-balanced random from this start: {CONTINUED_GAINS[share]} points at "
         f"{100 * share:g} % in 2,000 steps"
     )
 
@@ -253,8 +260,8 @@ def other_network_reason() -> str:
     """Why `auto` takes `ccs` along the trajectory of another network than the trained one, with the measured gains."""
     gains = ", ".join(f"{gain} from {network}" for network, gain in OTHER_NETWORK_GAINS.items())
     return (
-        "auto takes ccs along the trajectory of another network than the trained one; its gain over "
-        f"class-balanced random on CIFAR-10, in points at 10 %: {gains}"
+        f"auto takes ccs along the trajectory of another network than the trained one. {_OURS}, its gain over "
+        f"class-balanced random, in points at 10 %: {gains}"
     )
 
 

@@ -174,7 +174,7 @@ def test_the_sentences_of_several_runs_stand_below_the_name_of_each():
     html = render(document(rows=[*ours, row("random", [0.7] * 3, "random")]))
     for run in ("&lt;a&gt;", "b"):
         assert f"<li><strong>{run}</strong>\n<ul><li>LiPT [{run}] beats random" in html
-    assert "</ul></li><li>Why: so it is.</li></ul>" in html
+    assert "</ul></li><li>Why this algorithm: so it is.</li></ul>" in html
 
 
 def test_an_abbreviated_score_is_explained():

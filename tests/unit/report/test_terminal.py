@@ -165,7 +165,11 @@ def test_the_sentences_of_several_runs_stand_below_the_name_of_each() -> None:
     verdict = judge([*ours, row("random", [0.7] * 3, "random")])
     lines = verdict_text(verdict).plain.splitlines()
     assert lines[0] == verdict.headline
-    assert [line for line in lines[1:] if not line.startswith("    ")] == ["  [red]a", "  b", "  Why: so it is."]
+    assert [line for line in lines[1:] if not line.startswith("    ")] == [
+        "  [red]a",
+        "  b",
+        "  Why this algorithm: so it is.",
+    ]
     assert [line for line in lines if line.startswith("    LiPT [b] beats")] == lines[lines.index("  b") + 1 :][:1]
 
 

@@ -163,15 +163,18 @@ def test_side_by_side_a_row_is_compared_over_its_own_seeds():
 def test_side_by_side_a_common_sentence_is_said_once_at_the_end():
     random = row("random", [0.7] * 3, "random")
     ours = [row(name, [0.8] * 3, "selected", label=f"LiPT [{name}]", reason="so it is") for name in ("a", "b")]
-    assert judge([*ours, random]).sentences[-1] == "Why: so it is."
-    assert judge([*ours, random]).sentences.count("Why: so it is.") == 1
+    assert judge([*ours, random]).sentences[-1] == "Why this algorithm: so it is."
+    assert judge([*ours, random]).sentences.count("Why this algorithm: so it is.") == 1
     verdict = judge([ours[0], ours[1].model_copy(update={"accuracy": [0.9] * 3}), random])
-    assert (list(verdict.runs), verdict.common) == (["a", "b"], ["Why: so it is."])
+    assert (list(verdict.runs), verdict.common) == (["a", "b"], ["Why this algorithm: so it is."])
     assert [text.split(" beats")[0] for text, *_ in verdict.runs.values()] == ["LiPT [a]", "LiPT [b]"]
     assert verdict.sentences == [*verdict.runs["a"], *verdict.runs["b"], *verdict.common]
     other = ours[1].model_copy(update={"reason": "or not"})
     sentences = judge([ours[0], other, random]).sentences
-    assert [text for text in sentences if text.startswith("Why")] == ["Why: so it is.", "Why: or not."]
+    assert [text for text in sentences if text.startswith("Why")] == [
+        "Why this algorithm: so it is.",
+        "Why this algorithm: or not.",
+    ]
 
 
 def test_a_short_label_keeps_its_run_whole():
@@ -389,7 +392,7 @@ def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
     verdict = judge([ours, fresh])
     assert verdict.level == "unknown"
     assert verdict.headline == ("auto is a random subset (10 % of the data): no model chose it.")
-    assert verdict.sentences[0] == "Why: nothing did better."
+    assert verdict.sentences[0] == "Why this algorithm: nothing did better."
     (of_rs2,) = (sentence for sentence in verdict.sentences if sentence.startswith("rs2 keeps 100 %"))
     assert "+5.00 ± 0.02 points (better)" in of_rs2
     assert verdict.sentences[-1] == "Alternatives: a smaller select.fraction; another select.algorithm."
