@@ -41,7 +41,8 @@ CONTINUED = "random-continued"
 def price_over_random(row: Row, random: Row) -> Iterator[str]:
     """The cost of the selection, compared with random, which costs nothing."""
     if ratios := list(_ratios(row, random)):
-        yield f"Compared with {inside(random)}, {row.label} takes {join(ratios)}."
+        alone = f": {told}" if row.flops and random.flops and (told := _told_price(row, " alone")) else ""
+        yield f"Compared with {inside(random)}, {row.label} takes {join(ratios)}{alone}."
     yield from _unlike_clocks(row, random)
 
 
@@ -49,6 +50,12 @@ def price_of_choice(row: Row) -> float | None:
     """FLOPs of the choice and of the model from which the training starts, as a share of those of the training; None if
     they took none."""
     return row.choice_flops / row.train_flops if row.choice_flops and row.train_flops else None
+
+
+def _told_price(row: Row, alone: str = "") -> str:
+    """`price_of_choice` in words; empty if it took none."""
+    price = price_of_choice(row)
+    return f"{_what_came_before(row)}{alone} took {_of_the(price)} FLOPs of the training" if price else ""
 
 
 def _what_came_before(row: Row) -> str:
@@ -71,19 +78,23 @@ def judges_of_price(row: Row) -> list[str]:
     return [LONGER, CONTINUED] if row.scorer and not row.continued else [LONGER]
 
 
-def against_its_price(row: Row, others: Sequence[Row]) -> Iterator[str]:
+def against_its_price(row: Row, others: Sequence[Row], random: Row | None = None) -> Iterator[str]:
     """Whether the choice is worth its FLOPs: compared with random that gets them as more steps, and with random that
     starts from the model for which they were spent.
 
     Without these rows: how many FLOPs the choice takes, and which rows tell whether they are worth it.
+
+    Args:
+        random: the row with which `price_over_random` compares.
     """
     longer_rows, continued_rows = _same_price(row, others)
     measured = {name for name, rows in ((LONGER, longer_rows), (CONTINUED, continued_rows)) if rows}
     missing = {name: _HELP[name] for name in judges_of_price(row) if name not in measured}
-    if missing and (price := price_of_choice(row)):
+    if missing and (told := _told_price(row)):
         names = " and ".join(f"`{name}`" for name in missing)
-        if not (row.race_flops and row.algorithm in RANDOM):  # the verdict tells the price of such a race
-            yield f"{_what_came_before(row).capitalize()} took {_of_the(price)} FLOPs of the training."
+        of_race = row.race_flops and row.algorithm in RANDOM  # the verdict tells the price of such a race
+        if not of_race and not (random and row.flops and random.flops):
+            yield f"{told[0].upper()}{told[1:]}."
         # A sentence of its own: side by side, what several runs say alike is said once.
         yield (
             f"Add {names} to `compare.variants` of `lipt compare` to see what random draws gain "

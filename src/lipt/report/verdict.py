@@ -136,7 +136,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
             told.append("`train.random_baseline: true` also trains on a random subset of the same size.")
         return Verdict(headline=headline, level="unknown", sentences=[*told, *sentences])
     delta = difference(row, random)
-    price = [*price_over_random(row, random), *against_its_price(row, others), *against_its_scorer(row)]
+    price = [*price_over_random(row, random), *against_its_price(row, others, random), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     step = NextStep.after(row, random, delta) if _open(delta) else None
     headline = _headline(row, random, delta)
