@@ -34,10 +34,10 @@ def test_the_most_harmed_class_stands_first() -> None:
         ("cat", 10, "50.00 %", "40.00 %", "+10.00"),
     ]
     assert worst_sentence(found, {"lipt": "LiPT, ccs", "stratified": "random"}) == (
-        "The lowest is class eel with LiPT, ccs (10.00 %), class eel with random (30.00 %)."
+        "Least accurate: eel for LiPT, ccs, 10.00 %; eel for random, 30.00 %."
     )
     assert worst_sentence(found, {"lipt": "random", "stratified": "random"}) == (
-        "The lowest is class eel with random (10.00 %), class eel with random (30.00 %)."
+        "Least accurate: eel for random, 10.00 %; eel for random, 30.00 %."
     )
 
 
