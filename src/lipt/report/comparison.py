@@ -31,10 +31,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and its explanation."""
+    """A heading and its explanation, and what is added to that with one seed and with several."""
 
     heading: str
     meaning: str
+    one_seed: str = ""
+    several_seeds: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,24 @@ class Line:
 
 
 RESULT_COLUMNS = (
-    Column("accuracy", "share of the test images that the network gets right after the last epoch; mean over seeds"),
+    Column(
+        "accuracy",
+        "share of the test images that the network gets right after the last epoch",
+        several_seeds="; mean over seeds",
+    ),
     Column("sd", "standard deviation of the accuracy over seeds, in points"),
     Column(
         "vs random",
-        "points above the best random subset with the same budgets; ± is half of the 95 % interval over seeds, paired "
-        "by seed, on these test images. Of twenty rows without a difference, one stands out by chance. With one or two "
-        "seeds there is no interval, and the difference proves nothing",
+        "points above the best random subset with the same budgets",
+        one_seed=". With one seed the difference proves nothing",
+        several_seeds="; ± is half of the 95 % interval over seeds, paired by seed, on these test images. Of twenty "
+        "rows without a difference, one stands out by chance. With one or two seeds there is no interval, and the "
+        "difference proves nothing",
     ),
     Column(
-        "worst class", "accuracy of the class that a network gets right least often, whichever it is; mean over seeds"
+        "worst class",
+        "accuracy of the class that a network gets right least often, whichever it is",
+        several_seeds="; mean over seeds",
     ),
     Column("data kept", "share of the candidates that must be stored: the first budget"),
     Column("per epoch", "share of the candidates that one epoch trains on: the second budget"),

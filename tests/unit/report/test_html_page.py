@@ -177,6 +177,16 @@ def test_the_sentences_of_several_runs_stand_below_the_name_of_each():
     assert "</ul></li><li>Why this algorithm: so it is.</li></ul>" in html
 
 
+def test_with_one_seed_nothing_is_a_mean_over_seeds() -> None:
+    one = [row("lipt", [0.8], "selected"), row("random", [0.7], "random")]
+    several = [each.model_copy(update={"seeds": [0, 1], "accuracy": each.accuracy * 2}) for each in one]
+    texts = "over seeds", "dot per seed", "Of twenty rows", "seed by seed"
+    alone, many = (render(document(rows=rows, score_checks=[])) for rows in (one, several))
+    assert not [text for text in texts if text in alone.replace("over seeds, paired", "")]
+    assert all(text in many for text in texts)
+    assert "With one seed the difference proves nothing." in alone
+
+
 def test_an_abbreviated_score_is_explained():
     for name, explained in (("EL2N", True), ("your own scores", False)):
         page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))
