@@ -76,7 +76,7 @@ class Crops:
                 image = to_rgb(image)
             box = random_box(*image.size, rng) if rng else centre_box(*image.size)
             by = _reduction(box, self.side) if is_plain_jpeg else 1
-            pixels_HW3 = _decode_jpeg(data, *image.size, box, by) if is_plain_jpeg else np.array(image)
+            pixels_HW3 = _decode_part(data, *image.size, box, by) if is_plain_jpeg else np.array(image)
             if pixels_HW3 is None:  # Pillow reads what it let into the chunk store
                 by, pixels_HW3 = 1, np.array(to_rgb(image))
         width, height = round(box.width / by), round(box.height / by)
@@ -93,7 +93,7 @@ def _reduction(box: Box, side: int) -> int:
     return next((by for by in (8, 4, 2) if min(box.width, box.height) >= by * side), 1)
 
 
-def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels | None:
+def _decode_part(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels | None:
     """The same pixels as Pillow, in 3/4 of its time and in parallel threads; rows below the box may be missing.
 
     None: simplejpeg refuses the file, for example for a warning about its header.
