@@ -1,6 +1,6 @@
 """The settings of each stage, their defaults and what they mean: one section per stage.
 
-Defaults are the `robust` profile; `loading` applies the paper's profile. There are two separate budgets:
+Defaults are the `robust` profile; `loading` applies a profile. There are two separate budgets:
 `select.fraction` is the share of the candidates that is kept (read, stored), `train.epoch_fraction` is the share of the
 candidates that one epoch trains on.
 """

@@ -57,7 +57,7 @@ def aum(task: Task) -> Picks:
 def forgetting(task: Task) -> Picks:
     """Samples forgotten most often (correct, then wrong) in training; never-learned ones (+inf) first.
 
-    Source: Toneva et al. 2018. Time: O(n log n). Use: mild pruning; counts of your own
+    Source: Toneva et al. 2019. Time: O(n log n). Use: mild pruning; counts of your own
     (`Candidates.of(labels, forgetting=...)`) can replace the trajectory.
     """
     return top(task, difficulty(task.candidates, "forgetting"))

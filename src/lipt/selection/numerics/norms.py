@@ -29,7 +29,7 @@ def few(x_NC: Tensor) -> bool:
 
 
 def row_sums(x_NC: Tensor) -> Tensor:
-    """The sum (N,) of each row. (With few columns, `Tensor.sum` rounds the last rows of a block differently.)"""
+    """The sum (N,) of each row. (Of a few contiguous columns, `Tensor.sum` rounds the last rows differently.)"""
     return of_view(add_up(view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
 
 
