@@ -358,7 +358,7 @@ def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path
 def test_help_groups_the_verbs_and_each_has_an_example() -> None:
     shown = lipt_here("--help").stdout
     groups = [line.rstrip(":") for line in shown.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)]
-    assert groups[-1] == "For pods and developers"
+    assert groups[-2:] == ["For pods and developers", "Begin"]
     verbs = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
     assert verbs[-2:] == ["stage", "box"]
     assert len(verbs) > 15
