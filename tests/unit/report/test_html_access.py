@@ -59,7 +59,7 @@ def test_explanations_are_visible_text(page):
     text = " ".join("".join(Page(page).text).split())
     shown = [column for column in COLUMNS if column.heading in page.partition("</thead>")[0]]
     assert len(shown) > len(COLUMNS) / 2  # those without a value are left out
-    assert all(f"{column.heading}{column.meaning}." in text for column in shown)
+    assert all(f"{column.heading}{column.meaning}{column.several_seeds}." in text for column in shown)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
