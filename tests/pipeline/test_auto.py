@@ -100,6 +100,16 @@ def test_the_address_of_a_selection_depends_on_what_auto_takes_only(tmp_path: Pa
     assert key(1) == key(74) != key(75) == key(500)  # an epoch has three steps
 
 
+def test_the_line_of_the_stage_names_what_auto_takes(tmp_path: Path) -> None:
+    def line(steps: int, **changes: Any) -> str:
+        return select(config_with(tmp_path, {"steps": steps}, changes), DATASET, []).label
+
+    assert line(1) == "select auto (dual)"
+    assert line(270) == "select auto (dyn_unc)"
+    assert line(1, fraction=0.5) == "select auto (class-balanced random)"
+    assert line(1, algorithm="stratified") == "select stratified"
+
+
 def test_in_a_race_auto_takes_dual_because_the_race_finds_out(tmp_path: Path) -> None:
     race = {"contestants": [{"algorithm": "ccs", "options": {"score": "el2n"}}, {"algorithm": "auto"}]}
     ctx = config_with(tmp_path, {"steps": 500}, {"race": race})

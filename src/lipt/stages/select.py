@@ -9,14 +9,15 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from lipt.config import Select
+from lipt.config import Config, Select
 from lipt.errors import UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import needs_of, selecting
+from lipt.runtime.algorithm import algorithm_label, needs_of, selecting
 from lipt.runtime.dataset import count_candidates, open_dataset, split_positions
 from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
 from lipt.selection.api import checked
+from lipt.selection.auto import AUTO
 from lipt.selection.lost import remark_on_lost
 from lipt.selection.reliability import Reliability, reliability
 from lipt.stages.score import read_scores
@@ -89,10 +90,17 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
-    chosen, label = ctx.settings("select", view=ctx.view()), f"select {ctx.config.select.algorithm}"
+    chosen, label = ctx.settings("select", view=ctx.view()), f"select {_taken(ctx.config, settings)}"
     if settings != ctx.config.select:
         chosen["taken"] = settings.model_dump(mode="json")
     return Stage(ctx=ctx, name="select", settings=chosen, inputs=[dataset, *scores], body=body, label=label)
+
+
+def _taken(config: Config, settings: Select) -> str:
+    """The algorithm for people, with the one that `auto` takes; the address of the stage does not depend on it."""
+    if config.select.algorithm != AUTO:
+        return config.select.algorithm
+    return algorithm_label(config, None if settings.algorithm == AUTO else settings.algorithm)
 
 
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:
