@@ -11,6 +11,10 @@ from lipt.report.document import Differences, Document, Row
 from lipt.report.numbers import DASH, format_moment
 from lipt.report.words import join
 
+#: Begins a sentence of `Choice` that names the algorithm of its own run only.
+CHOSEN_BY_LIPT = "LiPT chose this algorithm"
+#: A sentence of `Compared with`, about the methods of one run.
+SAME_BESIDE = "The network and the data set are the same."
 #: Settings of `data` that change the images which the network sees, although the files are the same.
 _IMAGES = ("image_size", "crop", "validation_fraction")
 #: Settings of `train` that are budgets, or do not change the model.
@@ -81,7 +85,13 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
     told = {}
     for topic in ("Data", "Network", "Choice", "Training", "Compared with", "Machine"):
         each = [re.split(r"(?<=\.) ", document.done.get(topic, "")) for document in documents]
-        common = [sentence for sentence in each[0] if all(sentence in other for other in each)]
+        each = [[text for text in sentences if text != SAME_BESIDE] for sentences in each]  # `Comparable` says it
+        common = [
+            sentence
+            for sentence in each[0]
+            if all(sentence in other for other in each)
+            and (not sentence.startswith(CHOSEN_BY_LIPT) or all(other == each[0] for other in each))
+        ]
         told[topic if each[0] == common else f"{topic} (all runs)"] = " ".join(common)
         own: dict[str, list[str]] = {}
         for name, sentences in zip(names, each, strict=True):

@@ -97,6 +97,21 @@ def test_a_section_that_one_run_does_not_set_is_no_row_of_its_own():
     assert differences.settings == {"score.proxy.width": ["–", "4"]}
 
 
+def test_that_lipt_chose_stands_beside_the_algorithm_of_each_run() -> None:
+    auto, beside = "LiPT chose this algorithm (auto).", "Random. The network and the data set are the same."
+    runs = {
+        name: document(done={"Choice": f"By the algorithm {algorithm}. {auto}", "Compared with": beside})
+        for name, algorithm in (("a", "ccs"), ("b", "stratified"))
+    }
+    told = side_by_side(runs).done
+    assert told["Choice, a"] == f"By the algorithm ccs. {auto}"
+    assert told["Choice, b"] == f"By the algorithm stratified. {auto}"
+    assert "Choice (all runs)" not in told
+    assert told["Compared with"] == "Random."  # the row `Comparable` says the rest
+    alike = side_by_side({"a": runs["a"], "c": runs["a"]}).done
+    assert alike["Choice"] == f"By the algorithm ccs. {auto}"
+
+
 def test_what_runs_have_in_common_is_said_once() -> None:
     """A sentence of all runs stands alone, and runs with one text share it."""
     rule, ends = "It keeps hard images. It looks at one model.", "in 2 epochs."

@@ -7,6 +7,7 @@ from lipt.flow.dag import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
 from lipt.report.rivals import RANDOM
+from lipt.report.side_by_side import CHOSEN_BY_LIPT, SAME_BESIDE
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.budgets import epoch_budget
 from lipt.selection.auto import AUTO
@@ -27,7 +28,7 @@ def done_section(
     of_seed = f"With seed {outcome.config.seed}: " if len(seeds) > 1 and outcome.race else ""  # each has a race
     text |= {"Choice": f"{of_seed}{_choice(outcome)}", "Training": _training(outcome)}
     if others:
-        text["Compared with"] = f"{'; '.join(others)}. The network and the data set are the same."
+        text["Compared with"] = f"{'; '.join(others)}. {SAME_BESIDE}"
         if any(label.startswith("Class-balanced random") for label in others):
             text["Compared with"] += " Class-balanced random: as many images, drawn at random in each class."
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
@@ -131,7 +132,7 @@ def _how_chosen(outcome: Outcome) -> str:
     config = outcome.config
     if outcome.race:
         return " It won a race against other algorithms, on the validation images."
-    return f" LiPT chose this algorithm ({AUTO})." if config.select.algorithm == AUTO else ""
+    return f" {CHOSEN_BY_LIPT} ({AUTO})." if config.select.algorithm == AUTO else ""
 
 
 def _model(outcome: Outcome) -> str:
