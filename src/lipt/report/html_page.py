@@ -192,7 +192,7 @@ def _subset_section(subset: Subset | None) -> dict[str, Any] | None:
         "class_figure": Markup(figures.class_figure(kept_shares(subset))) if many else None,
         "score_figure": Markup(figures.score_figure(histogram, subset.score_name)) if histogram else None,
         "montages": [
-            (title, examples, montage(examples))
+            (title, examples, _by_class(montage(examples), subset.class_names))
             for title, examples in (("Kept", subset.kept_examples), ("Dropped", subset.dropped_examples))
             if examples
         ],
@@ -225,6 +225,12 @@ def kept_shares(subset: Subset) -> list[float]:
     """Share kept of every class that has candidates."""
     pairs = zip(subset.kept_per_class, subset.candidates_per_class, strict=True)
     return [kept / candidates for kept, candidates in pairs if candidates]
+
+
+def _by_class(shown: Sequence[tuple[Example, bool]], names: Sequence[str]) -> list[tuple[Example, bool]]:
+    """Examples of `montage` by class, then by score."""
+    place = {name: at for at, name in enumerate(names)}
+    return sorted(shown, key=lambda each: (place.get(each[0].label, len(place)), each[0].score or 0.0))
 
 
 def montage(examples: Sequence[Example]) -> list[tuple[Example, bool]]:

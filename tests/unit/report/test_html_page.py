@@ -187,6 +187,14 @@ def test_with_one_seed_nothing_is_a_mean_over_seeds() -> None:
     assert "With one seed the difference proves nothing." in alone
 
 
+def test_images_stand_by_class_then_by_score_on_both_sides() -> None:
+    given = [("b", 0.735), ("a", 0.9), ("b", 0.2), ("a", 0.73)]
+    examples = [Example(png_base64=png(8, 8), label=label, score=score) for label, score in given]
+    table = subset(["a", "b"]).model_copy(update={"kept_examples": examples, "dropped_examples": examples[::-1]})
+    shown = re.findall(r">(\w)<br>([\d.]+)</li>", render(document(subset=table)))
+    assert shown == [("a", "0.73"), ("a", "0.90"), ("b", "0.20"), ("b", "0.73")] * 2
+
+
 def test_an_abbreviated_score_is_explained():
     for name, explained in (("EL2N", True), ("your own scores", False)):
         page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))
