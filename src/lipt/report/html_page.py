@@ -22,7 +22,7 @@ from lipt.report.merge_table import merge_section
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_moment, format_percent
 from lipt.report.race import race_error, race_result
-from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
+from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets, sampling_error
 from lipt.report.verdict import judge
 
 _MAX_MONTAGE_BASE64 = 500_000
@@ -163,10 +163,13 @@ def _classes_section(document: Document) -> dict[str, Any] | None:
     if document.classes is None or ours.role != "selected" or not randoms:
         return None
     other = max(randoms, key=mean_accuracy)
+    fewest = min((images for images in document.classes.images if images), default=1)
+    error = max(sampling_error(mean_accuracy(row), fewest) for row in (ours, other))
     return {
         "heads": ["test images", ours.label, other.label, "difference in points"],
         "lines": class_lines(document.classes, ours.name, other.name),
         "number": len(document.classes.names),
+        "error": f"{fewest:,} images allow an error of about ±{100 * error:.0f} points (95 %).",
         "worst": worst_sentence(document.classes, {row.name: row.label for row in (ours, other)}),
     }
 

@@ -195,6 +195,14 @@ def test_images_stand_by_class_then_by_score_on_both_sides() -> None:
     assert shown == [("a", "0.73"), ("a", "0.90"), ("b", "0.20"), ("b", "0.73")] * 2
 
 
+def test_the_error_of_the_smallest_class_is_told() -> None:
+    rows = [row("lipt", [0.6], "selected"), row("random", [0.5], "random")]
+    found = document(rows=rows).classes
+    assert found is not None
+    few = found.model_copy(update={"images": [30] * len(found.names)})
+    assert "30 images allow an error of about ±18 points (95\u00a0%)." in render(document(rows=rows, classes=few))
+
+
 def test_an_abbreviated_score_is_explained():
     for name, explained in (("EL2N", True), ("your own scores", False)):
         page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))
