@@ -203,6 +203,13 @@ def test_the_error_of_the_smallest_class_is_told() -> None:
     assert "30 images allow an error of about ±18 points (95\u00a0%)." in render(document(rows=rows, classes=few))
 
 
+def test_the_quorum_is_told_only_where_jigsaws_are_missing() -> None:
+    assert "9 of 10 jigsaws arrived, 5 were required." in render(document(merge=merge(missing=1)))
+    whole = render(document(merge=merge(missing=0)))
+    assert "were required" not in whole
+    assert whole.index("Best α: ") < whole.index("<caption>The jigsaws")  # explained before it is used
+
+
 def test_an_abbreviated_score_is_explained():
     for name, explained in (("EL2N", True), ("your own scores", False)):
         page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))
