@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from lipt.cli import main
+from lipt.errors import UsageError
 from tests.programs import lipt, lipt_here
 from tests.tiny import TINY
 
@@ -67,6 +68,19 @@ def test_a_workspace_that_is_no_folder_is_an_error(verb: str, tmp_path: Path) ->
     ended = lipt_here(verb, str(tmp_path / "nowhere"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"lipt: there is no folder {tmp_path}/nowhere\n  -> ")
+
+
+@pytest.mark.parametrize("verb", ["ls", "gc"])
+def test_the_handle_of_a_run_is_no_workspace(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "argo/lipt/tiny-1"])
+    assert ended.value.code == UsageError.exit_code
+    told = capsys.readouterr().err
+    assert told.startswith("lipt: argo/lipt/tiny-1 is the handle of a run, not its workspace\n  -> name the workspace")
+    assert "`lipt status argo/lipt/tiny-1` shows the run" in told
 
 
 def test_ls_names_the_report_that_it_cannot_read_and_lists_the_others(folder: Path) -> None:

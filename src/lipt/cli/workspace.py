@@ -153,7 +153,23 @@ def _existing(workspace: str) -> Workspace:
     """
     found = Workspace(workspace)
     if isinstance(found.store, FileStore) and not found.store.root.is_dir():
+        if _is_handle(workspace):
+            raise UsageError(
+                f"{workspace} is the handle of a run, not its workspace",
+                f"name the workspace, such as s3://BUCKET/NAME; `lipt status {workspace}` shows the run "
+                "(docs/howto/cluster-rights.md, Secrets)",
+            )
         raise UsageError(
             f"there is no folder {workspace}", "name the `workspace` of a run, or make one: lipt run CONFIG"
         )
     return found
+
+
+def _is_handle(text: str) -> bool:
+    from lipt.adapters.cluster.runs import Handle  # not needed otherwise, and slow to import
+
+    try:
+        Handle.parse(text)
+    except UsageError:
+        return False
+    return True

@@ -202,4 +202,4 @@ def test_a_run_of_another_pipeline_has_no_report(server: type[Server]) -> None:
 def test_a_report_that_is_not_there_is_no_reason_to_run(tmp_path: Path) -> None:
     ended = lipt_here("report", f"{tmp_path}/my runs/reports/tiny-1")
     assert ended.returncode == 1
-    assert f"lipt ls '{tmp_path}/my runs' lists the finished runs" in ended.stderr
+    assert f"name one of those that lipt ls '{tmp_path}/my runs' lists" in ended.stderr
