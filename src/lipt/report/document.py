@@ -135,7 +135,7 @@ class MergeTable(_Model):
     """The soup: a row per jigsaw in the order of the merge, a row per group if there are any, reference accuracies."""
 
     method: str
-    """`merge.method`."""
+    """How the jigsaws were merged (`merge.method`), and what theta_p is."""
     theta_star_accuracy: Share | None = None
     """Validation accuracy of the start model."""
     best_single_accuracy: Share | None = None

@@ -25,7 +25,7 @@ def merge_section(outcome: Outcome) -> doc.MergeTable | None:
         for index in summary["missing"]
     ]
     return doc.MergeTable(
-        method=f"{outcome.config.merge.method}, result: {summary['chosen']}",
+        method=_method(outcome.config.merge.method, summary["chosen"], groups=bool(groups)),
         theta_star_accuracy=summary["theta_star_accuracy"],
         best_single_accuracy=summary["best_single_accuracy"],
         uniform_accuracy=summary["uniform_accuracy"],
@@ -36,6 +36,33 @@ def merge_section(outcome: Outcome) -> doc.MergeTable | None:
         groups=groups,
         steps=steps,
     )
+
+
+_METHODS = {
+    "greedy_interpolation": "were tried one by one, the best first. Each was averaged into the soup, with the best of "
+    "several weights, if that raised the validation accuracy",
+    "greedy": "were tried one by one, the best first. Each was averaged into the soup, with equal weight, if that "
+    "raised the validation accuracy",
+    "uniform": "were all averaged",
+    "best_single": "were compared, and the best one was taken",
+}
+_RESULTS = {
+    "soup": "the soup",
+    "theta_star": "theta_* itself, because nothing was better",
+    "uniform": "the average of all, because it was the best",
+}
+
+
+def _method(method: str, chosen: str, *, groups: bool) -> str:
+    """How the jigsaws were merged, and what theta_p is.
+
+    Args:
+        method: `merge.method`.
+        chosen: of the merge's summary.
+    """
+    what = "The jigsaws of each group, and then the soups of the groups," if groups else "The jigsaws"
+    result = _RESULTS.get(chosen) or f"{chosen.replace('-', ' ')} alone"
+    return f"{what} {_METHODS[method]} (setting `merge.method: {method}`). The result, theta_p, is {result}."
 
 
 def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
