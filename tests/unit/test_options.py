@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
+from lipt.cli import main
 from lipt.cli.options import Amount, parse_pairs
 from lipt.errors import UsageError
 
@@ -24,3 +25,20 @@ def test_an_amount_is_finite_and_in_its_range(text: str) -> None:
     assert kind.convert("0.5", None, None) == 0.5
     with pytest.raises(click.BadParameter):
         kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "lipt run: missing argument 'CONFIG'\n  -> lipt run --help\n"),
+        (["run", "a.yaml", "--sett", "a=b"], "lipt run: no option --sett\n  -> did you mean '--set'?\n"),
+        (["gc", "runs", "--days", "x"], "lipt gc: invalid value for '--days': 'x' is not a valid number"),
+    ],
+)
+def test_a_command_that_is_not_understood_has_the_form_of_all_errors(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(said)

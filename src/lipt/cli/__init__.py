@@ -103,9 +103,10 @@ def main(arguments: list[str] | None = None) -> None:
         say_why(error)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
-        if hint := _hint(error, sys.argv[1:] if arguments is None else arguments):
-            complain(f"  -> {hint}")
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2: `lipt` alone
+            error.show()
+        else:
+            complain(_in_our_form(error, sys.argv[1:] if arguments is None else arguments))
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
         end_interrupted(options.when_stopped)
@@ -159,6 +160,19 @@ def _end_if_stopped(error: Exception, terminated: Stop, interrupted: Stop, optio
         end_terminated(options.when_stopped)
     if interrupted.explains(error):
         end_interrupted(options.when_stopped)
+
+
+def _in_our_form(error: click.ClickException, arguments: list[str]) -> str:
+    """What click does not understand, with a remedy, as all other errors."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    text = error.format_message().rstrip(".")
+    remedy = _hint(error, arguments)
+    if isinstance(error, click.NoSuchOption) and context:
+        text = f"no option {error.option_name}"
+        options = [name for each in context.command.params for name in each.opts if name.startswith("--")]
+        remedy = remedy or did_you_mean(error.option_name, options)
+    where = context.command_path if context else "lipt"
+    return f"{where}: {text[:1].lower()}{text[1:]}\n  -> {remedy or f'{where} --help'}"
 
 
 def _hint(error: click.ClickException, arguments: list[str]) -> str:
