@@ -61,7 +61,7 @@ too few or too many arguments raises Python's own `TypeError`. Any other excepti
 ## Every message
 
 `…` stands for a name, a number or a reason. A message of `…` only is put together from several errors, or passed on
-from a library or the cluster. Wrong names of options and arguments have code 2 and the usual messages of click.
+from a library or the cluster. Wrong names of options and arguments have code 2.
 """
 
 
