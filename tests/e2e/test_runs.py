@@ -69,23 +69,16 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
     assert [job["metadata"]["ownerReferences"][0]["name"] for job in jobs] == [run.workflow] * len(jobs)
 
 
-def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
-    """Submitted one after the other: the second waits for the boxes and pods of the first. Two pods share the jigsaws,
-    and then the score blocks; every artifact is that of one pod alone."""
-    runs = [Run(tmp_path, "twins", nodes=2), Run(tmp_path, "twins", nodes=2)]
-    followed = runs[0].follow()
-    for run in runs:
-        run.succeeds()
-        same(run)
+def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
+    """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
+    run = Run(tmp_path, "shared", nodes=2)
+    followed = run.follow()
+    run.succeeds()
+    same(run)
     output, _ = followed.communicate(timeout=60)
-    logs = [run.logs() for run in runs]
-    assert _printed(output) == _printed(logs[0])
-    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for run in runs for pod in run.workers()]
+    assert _printed(output) == _printed(run.logs())
+    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
     assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
-    assert any("which does the same work" in log for log in logs)
-    for box in ("initialise", "merge", "train ccs"):
-        made = re.compile(rf"^{box} +[0-9.]+ s  ", re.MULTILINE)
-        assert sum(len(made.findall(log)) for log in logs) == 1, box
 
 
 def _printed(logs: str) -> Counter[str]:
@@ -148,6 +141,20 @@ def test_the_example_of_several_nodes(reference: tuple[Run, dict[str, bytes]]) -
     assert components == {"initialise": 2, "pretrain": 2, "group": 2, "train": 2, "evaluate": 1}
     left = [key.partition("/")[0] for key in outcome(run.workspace)]
     assert (left.count("pretrain"), left.count("group")) == (16, 4)
+
+
+def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
+    """Submitted one after the other: the second waits for the boxes and pods of the first."""
+    runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]
+    for run in runs:
+        run.succeeds()
+        same(run)
+    assert len([pod for run in runs for pod in run.workers()]) == 4
+    logs = [run.logs() for run in runs]
+    assert any("which does the same work" in log for log in logs)
+    for box in ("initialise", "merge", "train ccs"):
+        made = re.compile(rf"^{box} +[0-9.]+ s  ", re.MULTILINE)
+        assert sum(len(made.findall(log)) for log in logs) == 1, box
 
 
 def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
