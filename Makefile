@@ -101,9 +101,12 @@ notebook: .venv/dev.ok ## execute the notebook of examples/ and keep its outputs
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group notebook
 	$(BIN)/python -m docs.generate.notebook
 
-.PHONY: axe
-axe: .venv/dev.ok ## test that everyone can read the reports, with axe; needs chromium
+.venv/browser.ok: .venv/dev.ok
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group browser
+	@touch $@
+
+.PHONY: axe
+axe: .venv/browser.ok ## test that everyone can read the reports, with axe; needs chromium
 	$(BIN)/python -m docs.generate.accessibility
 
 .PHONY: docs

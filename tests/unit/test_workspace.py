@@ -216,7 +216,7 @@ def test_a_process_that_lost_its_lease_writes_nothing(workspace: Workspace) -> N
 @pytest.mark.parametrize(
     ("saved", "said"),
     [
-        (False, "demo stopped before its first checkpoint: the next run starts it from the beginning"),
+        (False, "demo stopped: it has no checkpoint, so the next run starts it from the beginning"),
         (True, "demo stopped: continues from its last checkpoint"),
     ],
 )

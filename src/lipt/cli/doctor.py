@@ -94,7 +94,7 @@ def _check_here(config: Config) -> dict[str, CheckResult]:
         "workspace": _run_check(_workspace, config),
         "data": _run_check(_data, context, found),
     }
-    facts = found[0] if found else None
+    facts = found[0] if found else _published(config)
     findings |= {"model": _run_check(_model, config, facts), "selection": _run_check(_selection, config, facts)}
     if all(ok for ok, _ in findings.values()):
         findings["comparison"] = _run_check(_comparison, context)
@@ -261,10 +261,13 @@ def _check_space(ctx: Context, num_bytes: int) -> None:
         RunError: the disk of the workspace cannot take the images, and they are not in the workspace yet.
     """
     from lipt.report.numbers import format_bytes
+    from lipt.runtime.artifact import CHUNKS
     from lipt.stages.ingest import ingest
 
     store = ctx.workspace.store
     if not isinstance(store, FileStore) or (free := _free_bytes(store.root)) >= num_bytes:
+        return
+    if free + sum(store.at(CHUNKS).sizes().values()) >= num_bytes:  # of an ingest that was stopped
         return
     if ingest(ctx).find() is None:
         raise RunError(
@@ -300,6 +303,17 @@ def _selection(config: Config, facts: Facts | None) -> str:
         warning = f"; warning: {which} no image at {format_budget(kept)}{remedy}"
     label = algorithm_label(config)
     return f"{label}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}{warning}"
+
+
+def _published(config: Config) -> Facts | None:
+    """What is known of a published data set that cannot be downloaded; the check `data` then gives the reason."""
+    from lipt.data.sources import recognise
+    from lipt.flow.checks.facts import Facts
+
+    try:
+        return Facts.of(config.data) if recognise(config.data.source, config.data.format).published else None
+    except LiptError:
+        return None
 
 
 def _comparison(context: Callable[[], Context]) -> str:

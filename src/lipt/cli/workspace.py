@@ -13,7 +13,7 @@ from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.listing import Run, list_runs
-from lipt.flow.runs import Unused, list_running, list_unused, remove
+from lipt.flow.runs import DAY_S, Unused, list_running, list_unused, remove
 from lipt.report.numbers import DASH, format_bytes, format_count, format_percent, format_seconds
 from lipt.runtime.workspace import Workspace
 
@@ -88,11 +88,12 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     if output == "json" and not (yes or dry_run):
         raise UsageError("-o json asks no question", "add --yes, or --dry-run")
     place, unused = _existing(workspace), list[Unused]()
-    leftovers = place.store.leftovers(older_s=86_400) if isinstance(place.store, FileStore) else {}
+    files = place.store if isinstance(place.store, FileStore) else None
+    leftovers = files.leftovers(older_s=DAY_S) if files else {}
     try:
         for run in list_running(place):
             what = f"what it goes on from stays; if it has failed, delete {place.store.uri}/{run.key}"
-            ago = f"{run.days:.1f} days" if run.days >= 1 else format_seconds(86_400 * run.days)
+            ago = f"{run.days:.1f} days" if run.days >= 1 else format_seconds(DAY_S * run.days)
             complain(f"lipt: a run on a cluster that began {ago} ago has not ended: {what}")
         unused = list_unused(place, days=days)
     except RunError as error:
@@ -114,9 +115,9 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
             unused = [each for each in list_unused(place, days=days) if each.ref in shown]
             total = _total(unused, leftovers)
         remove(place, unused)
-        if isinstance(place.store, FileStore):
+        if files:
             for path in leftovers:
-                place.store.remove_leftover(path)
+                files.remove_leftover(path)
     if output == "json":
         print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:
@@ -156,8 +157,8 @@ def _existing(workspace: str) -> Workspace:
         if _is_handle(workspace):
             raise UsageError(
                 f"{workspace} is the handle of a run, not its workspace",
-                f"name the workspace, such as s3://BUCKET/NAME; `lipt status {workspace}` shows the run "
-                "(docs/howto/cluster-rights.md, Secrets)",
+                "name the workspace, such as s3://BUCKET/NAME (docs/howto/cluster-rights.md, Secrets, says how to "
+                f"reach it); `lipt status {workspace}` shows the run",
             )
         raise UsageError(
             f"there is no folder {workspace}", "name the `workspace` of a run, or make one: lipt run CONFIG"

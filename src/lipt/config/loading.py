@@ -165,6 +165,8 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
             f"{path} is a folder, not a configuration", f"lipt init writes one; --set data.source={path} names images"
         ) from None
     except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            raise UsageError(f"cannot read {path}: {error.strerror}", "let your user read it") from None
         near = _similar_file(path)
         raise UsageError(
             f"cannot read {path}: {error.strerror}",
@@ -185,7 +187,7 @@ def _similar_file(path: str) -> str:
     folder, name = os.path.split(path)
     there = list[str]()
     with suppress(OSError):
-        there = [each for each in os.listdir(folder or ".") if each.endswith((".yaml", ".yml"))]
+        there = [each for each in os.listdir(folder or ".") if each.endswith((".yaml", ".yml")) and each != name]
     return next((os.path.join(folder, each) for each in get_close_matches(name, there, n=1)), "")
 
 

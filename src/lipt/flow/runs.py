@@ -36,7 +36,7 @@ SWEEPS = "sweeps/"
 _REFS = TypeAdapter(list[str])
 #: Folder of the notes of runs on a cluster that have not ended: between two of its pods, no process of a run works.
 _RUNNING = "running/"
-_DAY_S = 86_400.0
+DAY_S = 86_400.0
 #: A note that is older counts no more: its run was deleted, or it failed.
 _LONGEST_RUN_DAYS = 30.0
 #: Bytes; the format allows no more.
@@ -103,7 +103,7 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             if running:
                 return None
             finished, at = False, written[ref]
-        return Unused(ref=ref, num_bytes=num_bytes, days=(time.time() - at) / _DAY_S, finished=finished)
+        return Unused(ref=ref, num_bytes=num_bytes, days=(time.time() - at) / DAY_S, finished=finished)
 
     sizes = sizes_of({key: found.num_bytes for key, found in objects.items()})
     others = {ref: num_bytes for ref, num_bytes in sizes.items() if ref not in reached}
@@ -170,7 +170,7 @@ def list_running(workspace: Workspace, *, days: float = _LONGEST_RUN_DAYS) -> li
     for key in workspace.store.list(_RUNNING):
         try:
             note = json.loads(workspace.store.read(key, kind="other"))
-            age = (time.time() - note["since"]) / _DAY_S
+            age = (time.time() - note["since"]) / DAY_S
             refs = [str(ref) for ref in note["refs"]]
         except MissingObjectError:  # it has just ended
             continue

@@ -84,7 +84,7 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
     worth = worth_its_cost(largest, passes, ways)
     if "continued" in ways and START_SHARES[0] <= largest <= START_SHARES[1]:
         option, (measured,) = ways["continued"], GAINS["continued"]
-        why = "the largest share that fits; a start from the weights of ten epochs on all images gained most"
+        why = "the largest share that fits; at 10 % a start from the weights of ten epochs on all images gained most"
         if max(option.steps, measured) > 2 * min(option.steps, measured):
             why += f" (measured in {measured:,} steps; this one has {option.steps:,.0f})"
         other = LABELS[worth.scorer if worth else "random"]

@@ -95,5 +95,5 @@ def worst_sentence(found: ClassAccuracy, labels: Mapping[str, str]) -> str:
     for name, label in labels.items():
         lowest = worst(found.accuracy[name])
         of = found.names[found.accuracy[name].index(lowest)]
-        told.append(f"{of} for {label}, {format_percent(lowest)}")
+        told.append(f"{of} ({format_percent(lowest)}) with {label}")
     return f"Least accurate: {'; '.join(told)}."

@@ -266,7 +266,9 @@ def against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
     for full in (other for other in others if other.role == "full"):
         epochs = "" if full.epochs == row.epochs else f" for {length(full)}"
         ours, theirs = compared_means(row, full)
-        uneven = any(_uneven_pace(row, other) for other in others)  # this time or that of the other is not typical
+        # Then the time of this run is not typical. Runs side by side may be of other machines.
+        own = [other for other in others if not row.runs or not {*row.runs}.isdisjoint(other.runs)]
+        uneven = any(_uneven_pace(row, other) for other in own)
         ratios = list(_ratios(row, full, timed=not uneven))
         cost = f" at {join(ratios)}" if ratios else ""
         yield (

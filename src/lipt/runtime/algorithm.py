@@ -54,8 +54,8 @@ def own_memory(config: Config, group: int, *, models: int, classes: int, feature
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `rule_by_passes`. Along the trajectory of another network than the trained one it
-    is `ccs`. If the training starts from the trajectory's network, it is a random subset.
+    That is the rule of `rule_by_passes`. Along the trajectory of another network than the trained one it is `ccs`; if
+    the training starts from the trajectory's network, a random subset.
 
     Args:
         candidates: their number; 0: unknown, then `rule_by_passes` does not hold. In a race it never does, since the

@@ -124,7 +124,7 @@ class Stage:
             if kept:
                 then = "stopped: continues from its last checkpoint"
             else:
-                then = "stopped before its first checkpoint: the next run starts it from the beginning"
+                then = "stopped: it has no checkpoint, so the next run starts it from the beginning"
             self.ctx.reporter.note(self.label, then)
 
     def _artifact(self, **found: Any) -> Artifact:

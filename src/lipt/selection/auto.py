@@ -145,7 +145,7 @@ def default_beta(fraction: float) -> float:
 
 
 def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dict[str, Any]]:
-    """Up to 30 % `dual` if there is a trajectory (in a run `ccs` or `dyn_unc` if it has many passes); else up to 5 %
+    """Up to 30 % `dual` if there is a trajectory (in a run, by the passes, `dyn_unc` or `ccs`); else up to 5 %
     `ccs`, above `stratified` (`random` if not balanced).
 
     Source: our measurements. Time: O(n log n). Use: you want a default.
@@ -211,7 +211,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
         shorter = ". That was along ten epochs: at 10 % in 500 steps two gained +1.8 ± 0.7, ten +4.2 ± 0.6"
         return (
             f"auto takes dual up to 30 % of the data if there is a trajectory. {_OURS}, its gain over class-balanced "
-            f"random: {_by_steps(DUAL_GAINS, fraction)}{shorter if epochs < MEASURED_EPOCHS else ''}"
+            f"random was: {_by_steps(DUAL_GAINS, fraction)}{shorter if epochs < MEASURED_EPOCHS else ''}"
         )
     better = ""
     worth = worth_its_cost(fraction, passes, ("proxy", "trajectory") if proxy else ("trajectory",))
@@ -225,7 +225,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
         )
     if name == "ccs":
         return (
-            f"auto takes ccs up to 5 % of the data. {_OURS}, its gain over class-balanced random: "
+            f"auto takes ccs up to 5 % of the data. {_OURS}, its gain over class-balanced random was: "
             f"{_by_steps(THETA_P_GAINS, fraction)}{better}"
         )
     trained = (
@@ -251,8 +251,8 @@ def continued_reason(fraction: float) -> str:
     share = _nearest_of(CONTINUED_GAINS, fraction)
     return (
         "auto takes a random subset, because this training starts from the weights of the model that scores. "
-        f"{_OURS}, the gain of Dyn-Unc over class-balanced random from this start: {CONTINUED_GAINS[share]} points at "
-        f"{100 * share:g} % in 2,000 steps"
+        f"{_OURS}, the gain of Dyn-Unc over class-balanced random from this start was {CONTINUED_GAINS[share]} points "
+        f"at {100 * share:g} % in 2,000 steps"
     )
 
 
@@ -261,7 +261,7 @@ def other_network_reason() -> str:
     gains = ", ".join(f"{gain} from {network}" for network, gain in OTHER_NETWORK_GAINS.items())
     return (
         f"auto takes ccs along the trajectory of another network than the trained one. {_OURS}, its gain over "
-        f"class-balanced random, in points at 10 %: {gains}"
+        f"class-balanced random was, in points at 10 %: {gains}"
     )
 
 

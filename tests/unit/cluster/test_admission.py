@@ -90,7 +90,7 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     (told,) = waiting_reasons(Answers(stuck), "vision", "x").items()
     assert told[0] == "dispatch"
     assert told[1].startswith(
-        "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push it where the nodes can read it"
+        "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push the image that it names where"
     )
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}

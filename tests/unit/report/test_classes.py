@@ -34,10 +34,10 @@ def test_the_most_harmed_class_stands_first() -> None:
         ("cat", 10, "50.00 %", "40.00 %", "+10.00"),
     ]
     assert worst_sentence(found, {"lipt": "LiPT, ccs", "stratified": "random"}) == (
-        "Least accurate: eel for LiPT, ccs, 10.00 %; eel for random, 30.00 %."
+        "Least accurate: eel (10.00 %) with LiPT, ccs; eel (30.00 %) with random."
     )
     assert worst_sentence(found, {"lipt": "random", "stratified": "random"}) == (
-        "Least accurate: eel for random, 10.00 %; eel for random, 30.00 %."
+        "Least accurate: eel (10.00 %) with random; eel (30.00 %) with random."
     )
 
 

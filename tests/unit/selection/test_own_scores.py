@@ -77,7 +77,7 @@ def test_what_is_wrong_with_scores() -> None:
         assert "--scores" in error.value.remedy
     own = torch.rand(60)
     for algorithm in ("ccs", "auto", "el2n"):
-        with pytest.raises(UsageError, match=r"the outputs of at least 1 model\(s\), got 0") as error:
+        with pytest.raises(UsageError, match=r"the outputs of at least 1 model; there is none") as error:
             select(algorithm, Candidates.of(LABELS, scores=own), k=1)
         assert "--option score=scores" in error.value.remedy
     own[7] = torch.nan

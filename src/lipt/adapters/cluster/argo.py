@@ -121,7 +121,7 @@ class Argo:
             reached = _phase(whole.get("phase", "")) if whole else unreached
             message = told[-1]["message"] if told and reached != "Succeeded" else ""  # else that of an earlier attempt
             attempts = sorted((node for node in tried if node["type"] == "Pod"), key=_began)
-            if message and reached == "Running" and attempts and not attempts[-1].get("message"):
+            if message and reached == "Running" and len(attempts) > 1 and not attempts[-1].get("message"):
                 message = f"attempt {len(attempts)} (before: {message})"
             if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated

@@ -164,8 +164,9 @@ def _what_then(why: str) -> str:
     if why.partition(":")[0] not in job_status.NOT_PULLED:
         return ""
     return (  # a pod gets its pull secret when it is made
-        " -> push it where the nodes can read it: the pod then starts by itself. For a pull secret (docs/howto/"
-        "cluster-install.md, The image) or another name (-p image=…): `lipt cancel HANDLE`, then `lipt submit` again"
+        " -> push the image that it names where the nodes can read it: the pod then starts by itself. For a pull "
+        "secret (docs/howto/cluster-install.md, The image) or another name (-p image=…): `lipt cancel HANDLE`, then "
+        "`lipt submit` again"
     )
 
 

@@ -120,7 +120,7 @@ def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, end
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
             "replace the Secret of -p s3=NAME (docs/howto/cluster-rights.md, Secrets), or let its user use this "
-            "bucket; then `lipt submit` again"
+            "bucket; then try again"
             if in_pod_of_run()
             else "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
         )

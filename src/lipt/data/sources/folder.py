@@ -104,8 +104,9 @@ def _class_names(folder: Path) -> list[str]:
     names = visible_folders(folder)
     if not names:
         found = describe_left_out(loose_files(folder))
+        there = f"it holds {found}" if found else "it is empty"
         raise UsageError(
-            f"{folder}: no class folders" + (f"; it holds {found}" if found else "; it is empty"),
+            f"{folder}: no class folders; {there}",
             "sort the images into one folder per class: docs/reference/sources.md does so from a table of labels; tars "
             "are named by a glob: 'wds:FOLDER/*.tar'",
         )

@@ -206,6 +206,6 @@ def join_seeds(rows: Sequence[doc.Row], *, name: str, label: str, role: doc.Role
             "seeds": [seed for row in rows for seed in row.seeds],
             "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
             "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
-            "machine": "; ".join(dict.fromkeys(row.machine for row in rows if row.machine)),
+            "machine": " and ".join(dict.fromkeys(row.machine for row in rows if row.machine)),
         }
     )

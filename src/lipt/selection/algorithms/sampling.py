@@ -133,7 +133,8 @@ def dual(
 def dyn_unc(task: Task, *, window: int = 10) -> Picks:
     """Samples whose prediction varies most over the epochs of a training.
 
-    Source: He et al. 2024, eq. 3-4. Time: O(nTJ). Use: 5 % from 100 passes on, 10 % from 25 on.
+    Source: He et al. 2024, eq. 3-4. Time: O(nTJ). Use: 5 % from 100 passes on, 10 % from 25,
+    20 % from 50; 30 % for 2 to 20 passes.
     The score is the standard deviation of p_y within a window of consecutive epochs, the mean over windows and models.
 
     Args:

@@ -48,8 +48,8 @@ def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0, all_know
             if one_output
             else "the classes seem to be numbered from 1: hand over labels - 1"
             if from_1
-            else "give the network one output per class, so that the logits have as many columns as there are classes; "
-            "num_classes is their number. If your classes are numbered from 1, hand over labels - 1",
+            else "give the network one output per class, and number the classes from 0 to num_classes - 1. Leave out "
+            "samples without a label. If your classes are numbered from 1, hand over labels - 1",
         )
 
 
