@@ -38,6 +38,9 @@ def test_who_has_the_role_edit_is_not_told_to_get_it() -> None:
     """Without Argo's aggregate roles it has no rights on workflows."""
     with pytest.raises(UsageError, match="Argo's aggregate roles are not installed"):
         preflight.user_rights(site(Answers(denied=lambda spec: "argo" in spec["resourceAttributes"]["group"])))
+    beside = Answers(denied=lambda spec: spec["resourceAttributes"]["group"] == "argoproj.io")
+    with pytest.raises(UsageError, match="--clusterrole=edit"):  # no second controller beside that of Kubeflow
+        preflight.user_rights(site(beside, engine="kubeflow"))
     neither = Answers(denied=lambda spec: spec["resourceAttributes"]["group"] in ("", "argoproj.io"))
     with pytest.raises(UsageError, match="--clusterrole=edit"):
         preflight.user_rights(site(neither))
