@@ -80,7 +80,7 @@ def test_the_table_starts_from_the_last_epoch_of_the_scorers(folder: Path, monke
     assert (len(outcome.prepared.initial), outcome.scores) == (2, ())
     attempt = Attempt(ctx=ctx, ref="test/0", label="test")
     _, positions = split_positions(ctx, open_dataset(attempt, outcome.prepared.dataset))
-    kept = read_subset(attempt, outcome.subset).positions_K
+    kept = read_subset(attempt, outcome.subset).ascending()[0]
     place = {int(position): row for row, position in enumerate(positions)}
     p_NR = np.stack(
         [

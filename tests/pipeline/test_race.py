@@ -42,6 +42,7 @@ from lipt.stages.race import DIVERGED
 from lipt.stages.train import fit
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device
+from lipt.training.precision import autocast
 from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 
@@ -119,7 +120,8 @@ def test_each_contestant_is_judged_on_the_validation_images_by_its_own_network(r
     for artifact in outcome.race.values():
         key = f"{artifact.ref}/{WEIGHTS}"
         model = new_model(ctx, 10, 0, unpack(ctx.workspace.store.read(key, kind="model"), origin=key))
-        (accuracy,) = accuracies([on_device(model, ctx.device)], images, device=ctx.device)
+        with autocast(ctx.device, ctx.precision):
+            (accuracy,) = accuracies([on_device(model, ctx.device)], images, device=ctx.device)
         assert artifact.summary["accuracy"] == pytest.approx(accuracy)
 
 

@@ -37,6 +37,7 @@ from tests.unit.training.helpers import blocks
 CPU = torch.device("cpu")
 MODELS = 3
 STREAMED: dict[str, Any] = {
+    "precision": "fp32",  # as the naive reference; `auto` is bf16 on some processors
     "data": {"resident_mb": 0},
     "score": {"model": "classic", "runs": MODELS},
     "select": {"algorithm": "grand"},

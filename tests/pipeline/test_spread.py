@@ -109,7 +109,7 @@ def test_what_another_box_did_meanwhile_is_not_done_again(tmp_path: Path, monkey
     monkeypatch.setattr(box, "stage", made_meanwhile)
     assert box.spread(3) == {}
     (job,) = box.jobs
-    assert job["arguments"][-1] == "[0, 2]"
+    assert job["arguments"][-1] == "[0,2]"
 
 
 def test_a_box_that_comes_back_takes_over_the_job_that_does_its_work(

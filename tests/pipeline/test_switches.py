@@ -68,7 +68,7 @@ def test_glister_is_led_by_the_validation_images(folder: Path) -> None:
         ).ascending()[0]
         for each in (validation, None)
     )
-    assert read_subset(attempt, outcome.subset).positions_K.tolist() == sorted(offered[led.numpy()].tolist())
+    assert read_subset(attempt, outcome.subset).ascending()[0].tolist() == sorted(offered[led.numpy()].tolist())
     assert led.tolist() != alone.tolist()
 
 
