@@ -35,9 +35,9 @@ MEASURED_EPOCHS = 10
 
 
 class RuleByPasses(NamedTuple):
-    """A rule that gained more than `dual` in trainings with so many passes.
+    """A rule, and for which shares and passes it gained more than `dual`.
 
-    Both used the trajectory of the trained network, of `MEASURED_EPOCHS` epochs.
+    Both rules read the trajectory of the trained network, of `MEASURED_EPOCHS` epochs.
     """
 
     algorithm: str
