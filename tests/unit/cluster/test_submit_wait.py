@@ -151,4 +151,6 @@ def test_who_waits_is_told_once_why_pods_do_not_start(
     state = verbs._at_end(Argo(cluster, "vision"), handle, cluster)
     assert state.phase == "Succeeded"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("x: merge: 2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push the image")
+    assert line.startswith(
+        "x: merge: 2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push the image"
+    )
