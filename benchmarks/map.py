@@ -9,6 +9,7 @@ subset the configured network is trained for each number of steps. All rules sha
 weights and the number of steps; `RS2` draws from all candidates. With `--scorers 3` three networks give a trajectory
 each, and scores are their means, as with `score.runs`. With `--start scorer` or `--start theta_p` the trainings go on
 from the weights of that model in place of random ones, and its own accuracy is the rule `start` after 0 steps.
+With `--trained KEY=VALUE ...` another network is trained on the subsets, as `model.name=vit_small train.lr=0.03`.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +29,9 @@ from torch import Tensor, nn
 
 from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.scorers import RULES, WEIGHTS, Problem, candidates_of, problem_of, scored_for, with_outputs
+from lipt.config import load_config, override
 from lipt.rng import derive
+from lipt.runtime.context import Context
 from lipt.runtime.network import new_model, standard_augment
 from lipt.selection import requirements, select
 from lipt.training.batches import batch_sizes
@@ -97,7 +101,8 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 #: The entries of a line that tell one training from another.
-KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start", "scorers")
+_SCORED_BY = ("proxy", "start", "scorers", "scorer")
+KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", *_SCORED_BY)
 
 
 def arguments_of(description: str | None) -> argparse.ArgumentParser:
@@ -106,6 +111,9 @@ def arguments_of(description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
     found.add_argument("--scorers", type=int, default=1, help="networks that give a trajectory")
     found.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    found.add_argument(
+        "--trained", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the trained network"
+    )
     found.add_argument("--start", default="fresh", choices=["fresh", *WEIGHTS], help="the weights before training")
     return found
 
@@ -114,7 +122,9 @@ def main() -> None:
     given = arguments_of(__doc__).parse_args()
     journal = Journal(path=given.results, keys=KEYS)
     for ctx in contexts(given):
-        shared = common(ctx.config) | ({"start": given.start} if given.start != "fresh" else {})
+        trained = of_training(ctx, given)
+        shared = common(trained.config) | ({"start": given.start} if given.start != "fresh" else {})
+        shared |= {"scorer": common(ctx.config)["model"]} if given.trained else {}
         shared |= {"scorers": given.scorers} if given.scorers > 1 else {}
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
@@ -122,7 +132,14 @@ def main() -> None:
         problem = problem_of(ctx)
         scored = scored_for(problem, given, journal, missing)
         for cell in missing:
-            journal.measure(cell, partial(measured, problem, scored, cell))
+            journal.measure(cell, partial(measured, replace(problem, ctx=trained), scored, cell))
+
+
+def of_training(ctx: Context, given: argparse.Namespace) -> Context:
+    """The configuration of the network that is trained on the subsets."""
+    if not given.trained:
+        return ctx
+    return Context.of(override(load_config(given.config, [*given.set, *given.trained]), {"seed": ctx.config.seed}))
 
 
 def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:

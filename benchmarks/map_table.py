@@ -70,6 +70,7 @@ def with_scorer(name: str, line: Mapping[str, Any]) -> str:
     proxy = line.get("proxy")
     scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
     scored += f", {line['scorers']} scorers" if line.get("scorers") else ""
+    scored += f", {line['scorer'][0]} scored" if line.get("scorer") and line["epochs"] else ""
     return name + scored + (f", from {line['start']}" if line.get("start") else "")
 
 
