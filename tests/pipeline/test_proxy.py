@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from lipt.config import override
+from lipt.config import Network, override
 from lipt.errors import UsageError
 from lipt.flow.checks.validation import check_comparison, check_from_afar, check_run
 from lipt.flow.dag import run
@@ -14,6 +15,7 @@ from lipt.flow.outcome import Outcome
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS
+from lipt.training.networks import _BUILDERS
 from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 
@@ -48,6 +50,33 @@ def test_the_proxy_scores_and_the_network_itself_is_trained(tmp_path: Path) -> N
     assert flops(small, proxied)["train"] == pytest.approx(flops(ctx, whole)["train"], rel=0.02)
 
 
+def test_another_network_scores(tmp_path: Path) -> None:
+    proxy = {"name": "vit_small", "width": 16}
+    ctx = tiny_context(tmp_path, {"score": {"proxy": proxy}, "train": {"epochs": 1}})
+    outcome = run(ctx)
+    for artifact in (*outcome.prepared.initial, *outcome.jigsaws, outcome.merged):
+        assert artifact is not None
+        assert artifact.settings["model"] == {"name": "vit_small", "width": 16, "classifier": None}
+    assert outcome.trained.model.settings["model"] == {"name": "resnet18", "width": 4, "classifier": None}
+
+
+def test_one_of_our_networks_scores_for_the_users_own(tmp_path: Path) -> None:
+    model = {"name": "tests.pipeline.test_switches:own_network", "width": None, "classifier": "5"}
+    proxy = {"name": "resnet18", "width": 2}
+    ctx = tiny_context(tmp_path, {"model": model, "score": {"proxy": proxy}, "train": {"epochs": 1}})
+    check_run(ctx)
+    outcome = run(ctx)
+    assert outcome.merged is not None
+    assert stem(ctx, outcome.merged) == 2
+    assert "code" not in outcome.merged.settings["model"]
+    assert outcome.trained.model.settings["model"]["name"] == ctx.config.model.name
+    assert outcome.trained.model.settings["model"]["code"]
+
+
+def test_a_proxy_can_be_each_of_our_networks() -> None:
+    assert list(_BUILDERS) == list(get_args(Network))
+
+
 def test_a_proxy_equal_to_the_network_changes_nothing(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path)
     same = Context.of(override(ctx.config, {"score": {"proxy": {"width": 4}}}))
@@ -59,7 +88,7 @@ def test_a_proxy_equal_to_the_network_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": {"proxy": {}}}, "score.proxy needs a width or an image_size"),
+        ({"score": {"proxy": {}}}, "score.proxy needs a name, a width or an image_size"),
         ({"score": {"proxy": {"width": 0}}}, "score.proxy.width is 0; it should be greater than 0"),
         ({"score": {"proxy": {"side": 8}}}, "unknown key 'score.proxy.side'"),
         ({"score": {"proxy": PROXY}, "train": {"start": "continue"}}, "it excludes score.proxy"),

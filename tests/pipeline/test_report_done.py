@@ -54,6 +54,13 @@ def test_a_proxy_is_told_apart_from_the_network(folder: Path) -> None:
     assert told["Question"].endswith("how good does the network get, and does the choice matter?")
 
 
+def test_a_proxy_of_another_kind_is_named(folder: Path) -> None:
+    proxy = {"name": "vit_small", "width": 16, "image_size": 12}
+    score = {"model": "trajectory", "runs": 1, "epochs": 2, "proxy": proxy}
+    told = done(folder, {"select": {"algorithm": "dual"}, "score": score, "train": {"epochs": 1}})
+    assert told["Choice"].endswith("the trained one: vit_small of width 16 and images of 12 pixels.")
+
+
 def test_dual_is_said_to_prefer_easier_images_where_less_is_kept() -> None:
     config = parse_config(TINY)
     assert _rule("dual", config).endswith("The smaller the share that is kept, the easier the images.")

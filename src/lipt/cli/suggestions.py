@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -23,9 +23,9 @@ def algorithms() -> list[str]:
 
 def networks() -> list[str]:
     """LiPT's own."""
-    from lipt.training.networks import model_names
+    from lipt.config import Network
 
-    return list(model_names())
+    return list(get_args(Network))
 
 
 def pod_parameters() -> list[str]:

@@ -15,11 +15,11 @@ from lipt.config.loading import (
 from lipt.config.race import Contestant
 from lipt.config.raptr import Raptr
 from lipt.config.safe_yaml import read_yaml
-from lipt.config.sections import Data, Merge, Model, Pretrain, Select, Train
+from lipt.config.sections import Data, Merge, Model, Network, Pretrain, Select, Train
 from lipt.config.sweep import Point, Sweep, load_sweep, make_sweep
 
 __all__ = [
-    "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Point", "Pretrain", "Raptr", "Select", "Sweep",
-    "Train", "as_settings", "load_config", "load_sweep", "make_sweep", "overlay", "override", "parse_config",
+    "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Network", "Point", "Pretrain", "Raptr", "Select",
+    "Sweep", "Train", "as_settings", "load_config", "load_sweep", "make_sweep", "overlay", "override", "parse_config",
     "read_settings", "read_yaml", "with_overrides", "without",
 ]  # fmt: skip

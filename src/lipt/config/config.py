@@ -47,8 +47,11 @@ class Config(Section):
         proxy = self.score.proxy
         if proxy is None:
             return self
+        model = self.model.model_copy(update={"width": proxy.width or self.model.width})
+        if proxy.name not in (None, self.model.name):
+            model = Model(name=proxy.name, width=proxy.width)
         changes = {
-            "model": self.model.model_copy(update={"width": proxy.width or self.model.width}),
+            "model": model,
             "data": self.data.model_copy(update={"image_size": proxy.image_size or self.data.image_size}),
             "score": self.score.model_copy(update={"proxy": None}),
         }

@@ -18,6 +18,7 @@ from lipt.config.raptr import Raptr
 LayerName = Annotated[
     str, BeforeValidator(lambda name: str(name) if isinstance(name, int) else name, json_schema_input_type=str | int)
 ]
+Network = Literal["resnet18", "wrn28_10", "vit_small", "torchvision.resnet18", "torchvision.wide_resnet50_2"]
 Augmentation = Literal["randaugment", "standard", "none"]
 
 
@@ -174,17 +175,19 @@ class Merge(Section):
 
 
 class Proxy(Section):
-    """A network for scoring that differs from the main training's: narrower, or on smaller images."""
+    """A network for scoring that differs from the main training's: another one, narrower, or on smaller images."""
 
+    name: Network | None = None
+    """One of LiPT's networks; null: as `model.name`. So a small ResNet can score for a network of your own."""
     width: int | None = Field(None, gt=0, le=8192)
-    """Channels of its first stage; null: as `model.width`."""
+    """Channels of its first stage; null: as `model.width`, or as another network defines them."""
     image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels of the images that it sees; null: as `data.image_size`."""
 
     @model_validator(mode="after")
     def _differs(self) -> Self:
-        if self.width is None and self.image_size is None:
-            raise ValueError("score.proxy needs a width or an image_size")
+        if self.name is None and self.width is None and self.image_size is None:
+            raise ValueError("score.proxy needs a name, a width or an image_size")
         return self
 
 

@@ -139,11 +139,6 @@ _BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
 }
 
 
-def model_names() -> list[str]:
-    """The networks that a configuration can name, besides the user's own."""
-    return list(_BUILDERS)
-
-
 def check_model_name(name: str) -> None:
     """
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lipt.config import Config
+from lipt.config import Config, Model
 from lipt.flow.dag import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
@@ -77,9 +77,12 @@ def _data(outcome: Outcome) -> str:
 
 
 def _network(outcome: Outcome) -> str:
-    model, weights = outcome.config.model, sum(file.num_bytes for file in outcome.trained.model.files.values())
-    width = f" of width {model.width}" if model.width else ""
-    return f"{model.name}{width}; its weights take {format_bytes(weights)}."
+    weights = sum(file.num_bytes for file in outcome.trained.model.files.values())
+    return f"{_named(outcome.config.model)}; its weights take {format_bytes(weights)}."
+
+
+def _named(model: Model) -> str:
+    return f"{model.name} of width {model.width}" if model.width else model.name
 
 
 def _choice(outcome: Outcome) -> str:
@@ -155,7 +158,9 @@ def _model(outcome: Outcome) -> str:
 def _proxy(config: Config) -> str:
     """The network that chose, if it is not the trained one."""
     scorer, changes = config.of_scorer(), list[str]()
-    if scorer.model != config.model:
+    if scorer.model.name != config.model.name:
+        changes.append(_named(scorer.model))
+    elif scorer.model != config.model:
         changes.append(f"width {scorer.model.width}")
     if scorer.data != config.data:
         changes.append(f"images of {scorer.data.image_size} pixels")
