@@ -8,6 +8,7 @@ Prints a table for each number of steps.
 - `--random-steps N` compares with random that was trained for N steps.
 - `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
 - `--by-passes` prints one table, sorted by how often the training saw each kept image.
+- `--by-network` prints one table, with what was measured of each trained network.
 - `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
   at 16 px`. `--steps` takes a part of the tables, `--processor` of the records.
 
@@ -19,10 +20,11 @@ are fewer than those of the others. Cells with fewer seeds than `--least` (3) ar
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,13 @@ Cell = tuple[int, float, str, int]
 Pair = tuple[int, str]
 #: Text of a cell, and its seeds
 Entry = tuple[str, int]
+#: Trained networks as the pages name them, in the order of rows.
+_NETWORKS = {
+    "resnet18": "ResNet-18",
+    "wrn28_10": "WRN-28",
+    "vit_small": "vision transformer",
+    "benchmarks.networks:convnet": "ConvNet",
+}
 #: Rules as the pages name them, in the order of rows.
 _LABELS = {
     "random": "class-balanced random",
@@ -70,7 +79,6 @@ def with_scorer(name: str, line: Mapping[str, Any]) -> str:
     proxy = line.get("proxy")
     scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
     scored += f", {line['scorers']} scorers" if line.get("scorers") else ""
-    scored += f", {line['scorer'][0]} scored" if line.get("scorer") and line["epochs"] else ""
     return name + scored + (f", from {line['start']}" if line.get("start") else "")
 
 
@@ -164,6 +172,39 @@ def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
     }
 
 
+def by_network(lines: Iterable[str], rules: Sequence[str], least: int = 3) -> str:
+    """In Markdown: a row per steps, share and trained network, and a column per rule.
+
+    Only steps and shares that were measured with each network.
+    """
+    found: dict[str, dict[Cell, Entry]] = {}
+    for network, part in itertools.groupby(sorted(lines, key=_trained), key=_trained):
+        measured = accuracies(part)
+        made = {cell: each for cell in measured if cell[2] in rules and (each := gains(measured)(cell))}
+        found[network] = {cell: each for cell, each in made.items() if each[1] >= least}
+    shared = set[tuple[int, float]].intersection(*({cell[:2] for cell in each} for each in found.values()))
+    columns = sorted({cell[2:] for each in found.values() for cell in each if cell[:2] in shared}, key=_place)
+    rows = [
+        [
+            _percent(fraction),
+            f"{steps:,}",
+            network,
+            *(_text(found[network].get((steps, fraction, *c))) for c in columns),
+        ]
+        for steps, fraction in sorted(shared, key=lambda each: each[::-1])
+        for network in sorted(found, key=[*_NETWORKS.values()].index)
+    ]
+    return markdown(["kept", "steps", "trained network", *(label(rule) for rule, _ in columns)], rows)
+
+
+def _trained(line: str) -> str:
+    return _NETWORKS[json.loads(line)["model"][0]]
+
+
+def _text(entry: Entry | None) -> str:
+    return entry[0] if entry else ""
+
+
 def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:
     measured = paired(ours, others)
     if measured is None:
@@ -244,6 +285,7 @@ def main() -> None:
     parser.add_argument("--random-steps", type=int)
     parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
     parser.add_argument("--by-passes", action="store_true", help="with --over: one table, sorted by passes")
+    parser.add_argument("--by-network", action="store_true", help="with --rules: one table, a row per trained network")
     parser.add_argument("--rules", nargs="+", help="the rows; default: all")
     parser.add_argument("--steps", type=int, nargs="+", help="the tables; default: all")
     parser.add_argument("--processor", help="the type that trained; default: all")
@@ -251,6 +293,11 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     lines = _lines(*arguments.results)
+    if arguments.by_network:
+        print(by_network(lines, arguments.rules, arguments.least))
+        return
+    if len({json.loads(line)["model"][0] for line in lines}) > 1:
+        parser.error("the results are of several trained networks: add --by-network")
     if arguments.processor:
         lines = [line for line in lines if json.loads(line).get("processor") == arguments.processor]
     found = accuracies(lines)
