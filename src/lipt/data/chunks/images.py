@@ -11,7 +11,7 @@ from torch import Tensor
 from lipt.data.chunks.parallel import ordered_map
 from lipt.data.chunks.reading import Ints, Sample
 from lipt.data.decoding import decode_stored, resize_shorter
-from lipt.errors import RunError
+from lipt.errors import UsageError
 
 _THREADS = 8  # at most
 _BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
@@ -61,7 +61,8 @@ def decode_samples(
         memory: format of the result.
 
     Raises:
-        RunError: an image is unreadable, or sizes differ.
+        RunError: an image is unreadable.
+        UsageError: sizes differ.
     """
     images_NCHW, pixels_NCHW = torch.empty(0), np.empty(0)
     for row, image_3HW in zip(np.argsort(positions_N), _decoded(samples, split, decode), strict=True):
@@ -71,7 +72,7 @@ def decode_samples(
         if image_3HW.shape != images_NCHW.shape[1:]:
             position = int(positions_N[row])
             named = source_name(position) or f"sample {position}"
-            raise RunError(
+            raise UsageError(
                 f"split {split!r}: {named} has {image_3HW.shape[2]}x{image_3HW.shape[1]} pixels, "
                 f"others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
                 "set data.image_size: all images are then resized to it",

@@ -36,9 +36,10 @@ class TarSource(Source, format="webdataset"):
     `classes.json` (a list) beside the tars or their folders, else they are the integers.
 
     Raises:
-        UsageError: nothing matches the pattern, or there are no images.
+        UsageError: nothing matches the pattern, there are no images, a label is no number or has no class, or the list
+            of classes cannot be used.
         PermissionError: a tar or its folder cannot be read.
-        RunError: a tar is damaged or compressed, a sample has no image or no label, a label has no class.
+        RunError: a tar is damaged or compressed, or a sample has no image or no label.
     """
 
     def __init__(self, spec: str) -> None:
@@ -157,14 +158,14 @@ def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:
     if present[-1] >= len(present):
         missing = np.flatnonzero(present != np.arange(len(present)))[0]
         remedy = "number the classes 0, 1, 2, ... without gaps"
-        raise RunError(f"{where}: labels go up to {present[-1]}, but there is no image of class '{missing}'", remedy)
+        raise UsageError(f"{where}: labels go up to {present[-1]}, but there is no image of class '{missing}'", remedy)
     return [str(label) for label in present]
 
 
 def _check_labels(splits: Mapping[str, Labels], classes: Sequence[str], where: str, folder: Path) -> None:
     highest = max(int(labels_N.max(initial=0)) for labels_N in splits.values())
     if highest >= len(classes):
-        raise RunError(f"{where}: label {highest} for {len(classes)} classes", f"complete the class list in {folder}")
+        raise UsageError(f"{where}: label {highest} for {len(classes)} classes", f"complete the class list in {folder}")
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -180,11 +181,11 @@ def _class_names(folder: Path) -> list[str]:
             if not names:
                 raise ValueError("names no class")
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{file}: {error}", form) from error
+            raise UsageError(f"{file}: {error}", form) from error
         for name in names:
             check_name(name, str(file))
         if doubled := [name for name, count in Counter(names).items() if count > 1]:
-            raise RunError(f"{file}: {doubled[0]!r} occurs twice", "give each class a different name")
+            raise UsageError(f"{file}: {doubled[0]!r} occurs twice", "give each class a different name")
         return names
     return []
 

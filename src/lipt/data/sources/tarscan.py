@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lipt.data.sources.base import IMAGE_SUFFIXES, check_name
-from lipt.errors import RunError, printable
+from lipt.errors import RunError, UsageError, printable
 
 _BLOCK = tarfile.BLOCKSIZE
 _MAX_PADDING = 2**20  # bytes; tar pads to 10 kB by default. More zeros mean a copy that was not finished
@@ -51,6 +51,7 @@ def scan(path: str, left_out: Counter[str]) -> list[TarSample]:
         PermissionError: the tar cannot be read.
         RunError: the tar is damaged, compressed or joined with another one, a sample is incomplete or occurs twice, or
             an image or label is a link.
+        UsageError: a label is no number of a class.
     """
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, tarfile.TarInfo] = {}
@@ -157,7 +158,7 @@ def _label(file: _File, member: tarfile.TarInfo, path: str) -> int:
     file.seek(member.offset_data)
     text = file.read(min(member.size, 33))
     if len(text) > 32 or not text.strip().isdigit():
-        raise RunError(f"{path}: {member.name} contains {text!r}", "write one integer from 0 on into a .cls file")
+        raise UsageError(f"{path}: {member.name} contains {text!r}", "write one integer from 0 on into a .cls file")
     if int(text) > _MAX_LABEL:
-        raise RunError(f"{path}: {member.name} contains {int(text)}", "number the classes 0, 1, 2, ... without gaps")
+        raise UsageError(f"{path}: {member.name} contains {int(text)}", "number the classes 0, 1, 2, ... without gaps")
     return int(text)

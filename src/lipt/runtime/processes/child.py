@@ -22,7 +22,7 @@ from torch import Tensor
 from lipt.adapters.store import StoreError
 from lipt.config import parse_config
 from lipt.data.images import StreamedImages
-from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
+from lipt.errors import LiptError, RunError, UnexpectedError, UsageError, in_one_line
 from lipt.files import write_whole
 from lipt.progress import Reporter
 from lipt.rng import reproducible
@@ -57,7 +57,8 @@ class ProcessGroup:
         """Read and decode a set of images: uint8 (N, 3, H, W), one copy in memory for all processes of a machine.
 
         Raises:
-            RunError: the temporary folder is full, or image sizes differ.
+            RunError: the temporary folder is full.
+            UsageError: image sizes differ.
         """
         if self.folder is None or self.local_count == 1:
             return images.whole()
@@ -68,10 +69,10 @@ class ProcessGroup:
             json.loads(ranks.broadcast(json.dumps(pixels.shape[1:]).encode()))
         )  # the first part is never empty
         if len(own) and pixels.shape[1:] != shape:
-            raise RunError(
+            raise UsageError(
                 f"split {images.split!r}: images of {pixels.shape[3]}x{pixels.shape[2]} "
                 f"and {shape[2]}x{shape[1]} pixels",
-                "set image_size, so that all images are brought to one size",
+                "set data.image_size: all images are then resized to it",
             )
         path = self.folder / f"images-{ranks.broadcast(uuid4().hex.encode()).decode()}"
         start = int(own[0]) * pixels[0].numel() if len(own) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from PIL import Image
 from lipt.data.chunks import Dataset, Sample, SampleRanges, fitted, read_samples
 from lipt.data.decoding import decode_stored
 from lipt.data.images import stream
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
+from lipt.runtime.processes.child import ProcessGroup
+from lipt.training.distributed import Ranks
 from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
 
@@ -117,15 +120,26 @@ def test_sizes_are_brought_to_one() -> None:
     memory = Memory()
     write(memory, Sizes({"train": [8], "test": [1]}))
     wanted = Dataset(memory.read).ranges_of("train", np.arange(8))
-    with pytest.raises(RunError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set data.image_size"):
+    with pytest.raises(UsageError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set data.image_size"):
         load_images(wanted, memory.read, image_size=None)
     images = stream(Dataset(memory.read), "train", np.arange(8), image_size=None, crops=None)
-    with pytest.raises(RunError, match=r"split 'train': train/\d+ has \d+x\d+ pixels, others "):
+    with pytest.raises(UsageError, match=r"split 'train': train/\d+ has \d+x\d+ pixels, others "):
         images.whole()
     images_NCHW = load_images(wanted, memory.read, image_size=8)
     assert images_NCHW.shape == (8, 3, 8, 8)
     centre = images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
     assert (centre - 127.5).abs().max() < 20  # centre crop: the middle of the ramp stays in the middle
+
+
+def test_processes_that_read_images_of_different_sizes(tmp_path: Path, dataset: Dataset) -> None:
+    class Other(Ranks):
+        def broadcast(self, data: bytes, *, source: int = 0) -> bytes:
+            return b"[3, 99, 98]"  # the size of the first process's images
+
+    images = stream(dataset, "train", np.arange(4), image_size=None, crops=None)
+    processes = ProcessGroup(ranks=Other(rank=1, count=2), local_rank=1, local_count=2, folder=tmp_path)
+    with pytest.raises(UsageError, match=r"images of \d+x\d+ and 98x99 pixels\n  -> set data.image_size"):
+        processes.load(images)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ def counts(root: Path) -> dict[str, int]:
     return {split: len(labels) for split, labels in open_source(str(root)).splits.items()}
 
 
-def refused(root: Path) -> str:
+def refused(root: Path, *, code: int = 2) -> str:
     with pytest.raises(LiptError) as caught:
         open_source(str(root))
+    assert caught.value.exit_code == code
     assert caught.value.remedy
     assert str(root) in caught.value.message
     return caught.value.message
@@ -99,12 +100,12 @@ def test_one_folder_in_two_classes_or_splits_is_refused(tmp_path: Path, link: st
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, link: str, target: str) -> None:
     root = tree(tmp_path / "data", images(*PETS))
     (root / link).symlink_to(target)
-    assert refused(root) == f"{root}/{link}: a broken link to {target}"
+    assert refused(root, code=1) == f"{root}/{link}: a broken link to {target}"
 
 
 def test_a_source_that_is_a_link_to_itself(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("data")
-    assert refused(tmp_path / "data").endswith("Too many levels of symbolic links")
+    assert refused(tmp_path / "data", code=1).endswith("Too many levels of symbolic links")
 
 
 @pytest.mark.parametrize("spec", ["a\0b", "wds:a\0b/*.tar"])
@@ -188,7 +189,7 @@ def test_a_folder_around_the_data_is_named(tmp_path: Path, inner: tuple[str, str
 
 @pytest.mark.parametrize("name", ["cat/\udce4.png", "\udce4/1.png", "cat/a\nb.png", "cat/a\rb.png", "cat/a\u2028b.png"])
 def test_names_that_cannot_be_written_down_are_refused(tmp_path: Path, name: str) -> None:
-    assert "is not UTF-8 on one line" in refused(tree(tmp_path, images(*PETS) | {name: image()}))
+    assert "is not UTF-8 on one line" in refused(tree(tmp_path, images(*PETS) | {name: image()}), code=1)
 
 
 # Splits and classes

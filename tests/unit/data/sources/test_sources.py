@@ -239,20 +239,20 @@ def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "error", "told"),
     [
-        ({"a.png": image()}, "sample 'a' has no label (KEY.cls)"),
-        ({"a.cls": b"0"}, "sample 'a' has no image"),
-        ({"a.png": image(), "a.cls": b"cat"}, "a.cls contains b'cat'"),
-        ({"a.png": image(), "a.cls": b"-1"}, "a.cls contains b'-1'"),
-        ({"a.png": image(), "a.cls": b"1"}, "no image of class '0'"),
-        ({"notes.txt": b"x"}, "no images (left out: 1 .txt file"),
-        ({"n0.0.jpg": b"x", "n0.0.cls": b"1"}, "no images (left out: 1 .0.cls file, 1 .0.jpg file"),
+        ({"a.png": image()}, RunError, "sample 'a' has no label (KEY.cls)"),
+        ({"a.cls": b"0"}, RunError, "sample 'a' has no image"),
+        ({"a.png": image(), "a.cls": b"cat"}, UsageError, "a.cls contains b'cat'"),
+        ({"a.png": image(), "a.cls": b"-1"}, UsageError, "a.cls contains b'-1'"),
+        ({"a.png": image(), "a.cls": b"1"}, UsageError, "no image of class '0'"),
+        ({"notes.txt": b"x"}, UsageError, "no images (left out: 1 .txt file"),
+        ({"n0.0.jpg": b"x", "n0.0.cls": b"1"}, UsageError, "no images (left out: 1 .0.cls file, 1 .0.jpg file"),
     ],
 )
-def test_unusable_tar(tmp_path: Path, members: dict[str, bytes], told: str) -> None:
+def test_unusable_tar(tmp_path: Path, members: dict[str, bytes], error: type[LiptError], told: str) -> None:
     make_tar(tmp_path / "x.tar", members)
-    with pytest.raises(LiptError) as caught:
+    with pytest.raises(error) as caught:
         open_source(f"{tmp_path}/x.tar")
     assert told in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -287,7 +287,7 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
 def test_class_names_must_fit(tmp_path: Path, file: str, text: str, told: str) -> None:
     make_tar(tmp_path / "x.tar", PAIRS)
     (tmp_path / file).write_text(text)
-    with pytest.raises(LiptError, match=told):
+    with pytest.raises(UsageError, match=told):
         open_source(f"{tmp_path}/x.tar")
 
 

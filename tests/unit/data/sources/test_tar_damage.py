@@ -34,10 +34,11 @@ def packed(files: dict[str, bytes] | list[tuple[str, bytes]], form: int = tarfil
     return buffer.getvalue()
 
 
-def refused(path: Path, data: bytes) -> str:
+def refused(path: Path, data: bytes, *, code: int = 1) -> str:
     path.write_bytes(data)
     with pytest.raises(LiptError) as caught:
         open_source(str(path))
+    assert caught.value.exit_code == code
     assert caught.value.remedy
     assert caught.value.message.startswith(str(path))
     return caught.value.message
@@ -177,17 +178,18 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", [b"999999999999", b"9" * 32, b"9" * 5000, b"0" + b" " * 40, b"1.0", b"", b"\xb2"])
 def test_a_label_that_is_none_takes_no_memory(tmp_path: Path, label: bytes) -> None:
-    message = refused(tmp_path / "x.tar", packed(members() | {"000.cls": label}))
+    message = refused(tmp_path / "x.tar", packed(members() | {"000.cls": label}), code=2)
     assert "000.cls contains " in message
 
 
 def test_labels_with_a_gap_are_refused(tmp_path: Path) -> None:
-    message = refused(tmp_path / "x.tar", packed(members() | {"000.cls": b"2000000000"}))
+    message = refused(tmp_path / "x.tar", packed(members() | {"000.cls": b"2000000000"}), code=2)
     assert message.endswith("labels go up to 2000000000, but there is no image of class '2'")
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:
-    assert "only one class, '0'" in refused(tmp_path / "x.tar", packed({"a.png": image(), "a.cls": b"0"}))
+    data = packed({"a.png": image(), "a.cls": b"0"})
+    assert "only one class, '0'" in refused(tmp_path / "x.tar", data, code=2)
 
 
 def test_forged_sizes_end_in_an_error(tmp_path: Path) -> None:
@@ -325,6 +327,7 @@ def test_a_tar_whose_name_is_a_pattern(tmp_path: Path) -> None:
 def test_damaged_class_lists(tmp_path: Path, file: str, content: bytes, told: str) -> None:
     (tmp_path / "x.tar").write_bytes(packed(members()))
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(LiptError) as caught:
         open_source(f"{tmp_path}/x.tar")
     assert told in caught.value.message
+    assert caught.value.exit_code == (1 if "the name" in told else 2)  # as for the name of a class folder
