@@ -8,6 +8,7 @@ import pytest
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.job_watch import JobWatch
+from lipt.adapters.cluster.waiting import Waiting, advice
 from tests.unit.cluster.answers import Answers
 
 JOB = "/apis/batch/v1/namespaces/vision/jobs/x-pretrain"
@@ -80,11 +81,72 @@ def test_a_pod_whose_init_container_cannot_start_is_told() -> None:
     pod["status"] = {
         "initContainerStatuses": [
             {"state": {"terminated": {"exitCode": 0}}},
-            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+            {"name": "mesh", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such\nimage"}}},
         ],
         "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
     }
-    assert job_status.not_starting(Answers({}), "vision", [pod]) == [(pod, "ImagePullBackOff: no such image")]
+    pod["spec"]["initContainers"] = [{"name": "mesh", "image": "proxy:1"}]
+    found = Waiting(reason="ImagePullBackOff", message="no such image", container="mesh", image="proxy:1")
+    assert job_status.not_starting(Answers({}), "vision", [pod]) == [(pod, found)]
+
+
+AGAIN = "`lipt cancel HANDLE`, then `lipt submit` again"
+BY_ITSELF = ": the pod then starts by itself"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "container", "told"),
+    [
+        (
+            "ErrImagePull",
+            "",
+            "main",
+            f"push the image that it names where the nodes can read it{BY_ITSELF}. For a pull",
+        ),
+        ("ImagePullBackOff", "", "worker", "push the image that it names"),
+        ("ImagePullBackOff", "", "mesh", "container mesh is not part of lipt: push the image that it names"),
+        ("InvalidImageName", "couldn't parse", "main", f"correct the name of the image (-p image=…): {AGAIN}"),
+        (
+            "InvalidImageName",
+            "couldn't parse",
+            "mesh",
+            f"container mesh is not part of lipt: correct the name of the image. Then {AGAIN}",
+        ),
+        (
+            "ErrImageNeverPull",
+            "",
+            "main",
+            "load the image that it names onto the nodes (on kind: kind load docker-image)",
+        ),
+        ("RegistryUnavailable", "", "main", f"let the nodes reach the registry of the image{BY_ITSELF}"),
+        ("SignatureValidationFailed", "", "main", f"sign the image, as its node demands{BY_ITSELF}"),
+        ("ImageInspectError", "", "main", "mend the container runtime of its node"),
+        ("CreateContainerConfigError", 'secret "x" not found', "main", "make the Secret or ConfigMap that it names"),
+        ("CreateContainerConfigError", "couldn't find key k in ConfigMap v/x", "main", "make the Secret or ConfigMap"),
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image will run as root",
+            "main",
+            f"take an image whose user is a number other than 0 (-p image=…): {AGAIN}",
+        ),
+        ("CreateContainerConfigError", "failed to prepare subPath", "main", ""),
+        (
+            "CreateContainerError",
+            "executable file `lipt` not found in $PATH",
+            "main",
+            "take an image that has this program",
+        ),
+        ("CreateContainerError", "the container name is reserved", "main", ""),
+        ("RunContainerError", "no space left on device", "main", ""),
+    ],
+)
+def test_each_reason_of_a_container_that_cannot_start_has_its_remedy_or_none(
+    reason: str, message: str, container: str, told: str
+) -> None:
+    found = advice(Waiting(reason, message, container))
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
+    assert "push" not in found or "Pull" in reason
 
 
 def test_a_deadline_does_not_hide_why_others_had_failed_before() -> None:

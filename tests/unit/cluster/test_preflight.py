@@ -122,7 +122,14 @@ UNBOUND = {"type": "PodScheduled", "status": "False", "message": "pod has unboun
         ([NOT_READY], [CRASHED], {}, "cannot write to its volume, which belongs to another user", "components/volume-"),
         ([UNBOUND], [], {}, "MinIO waits for a node: pod has unbound immediate", "get pvc"),
         ([NOT_READY], [{"restartCount": 0}], {}, "MinIO has not started yet", "wait a minute"),
-        ([NOT_READY], [{"restartCount": 0}], {"first": "ImagePullBackOff"}, "cannot be pulled: ImagePullB", "push it"),
+        ([NOT_READY], [{"restartCount": 0}], {"first": "ImagePullBackOff"}, "cannot be pulled: ImagePullB", "push the"),
+        (
+            [NOT_READY],
+            [{"restartCount": 0}],
+            {"first": "InvalidImageName"},
+            "pulled: InvalidImageName",
+            "correct the n",
+        ),
         (
             [NOT_READY],
             [{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'no secret "minio-root"'}}}],

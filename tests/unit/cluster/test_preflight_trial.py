@@ -137,11 +137,37 @@ def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None
     assert cluster.deleted == [POD]
 
 
-def test_a_pod_whose_image_is_not_there() -> None:
-    waiting = {"reason": "ErrImagePull", "message": "not\nfound"}
-    cluster = Answers({POD: {"status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}}})
-    with pytest.raises(RunError, match="lipt:1: not found"):
+@pytest.mark.parametrize(
+    ("first", "waiting", "message", "remedy"),
+    [
+        (
+            "",
+            {"reason": "ErrImagePull", "message": "not\nfound"},
+            "lipt:1: not found",
+            "push the image that it names where the nodes can read it, or name another one: -p image=…",
+        ),
+        (
+            "",
+            {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'},
+            'lipt:1 does not start: secret "x" not found',
+            "make the Secret or ConfigMap that it names, or add the key",
+        ),
+        ("", {"reason": "RunContainerError"}, "lipt:1 does not start: RunContainerError", "take an image of lipt: -p"),
+    ],
+)
+def test_a_pod_whose_container_cannot_start(first: str, waiting: dict[str, str], message: str, remedy: str) -> None:
+    status: dict[str, Any] = {"phase": "Pending", "containerStatuses": [{"name": "worker", "state": {}}]}
+    spec: dict[str, Any] = {"containers": [{"name": "worker", "image": "lipt:1"}]}
+    if first:
+        spec["initContainers"] = [{"name": first, "image": "proxy:1"}]
+        status["initContainerStatuses"] = [{"name": first, "state": {"waiting": waiting}}]
+        waiting = {"reason": "PodInitializing"}
+    status["containerStatuses"][0]["state"]["waiting"] = waiting
+    cluster = Answers({POD: {"status": status, "spec": spec}})
+    with pytest.raises(RunError) as error:
         trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    assert error.value.message == message
+    assert error.value.remedy.startswith(remedy)
     assert cluster.deleted == [POD]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lipt.adapters.cluster.admission import reason_of
 from lipt.adapters.cluster.api import Cluster, RefusedError
+from lipt.adapters.cluster.waiting import CANNOT_START, Waiting, waits
 from lipt.errors import BUG
 
 #: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
@@ -18,9 +19,6 @@ _STUCK_S = 15
 #: A pod that has run for less time never counts as slow.
 _LEAST_GRACE_S = 60.0
 NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
-#: Reasons for which the container of a pod that has a node does not start. Few of them pass by themselves.
-NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
-NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _CREATING = ("ContainerCreating", "PodInitializing")
 #: Reasons of events: its containers are not created.
 _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
@@ -167,41 +165,31 @@ def is_stuck(pod: dict[str, Any], now: datetime) -> bool:
     return bool(deleted) and (now - _time(deleted)).total_seconds() > _STUCK_S
 
 
-def waits(pod: dict[str, Any]) -> tuple[str, str]:
-    """(reason, message) why the pod waits. While an init container does, the others only wait for it."""
-    status = pod["status"]
-    for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
-        if waiting := container.get("state", {}).get("waiting"):
-            return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
-    for condition in pod["status"].get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] != "True":
-            return str(condition.get("reason", "")), str(condition.get("message", ""))
-    return "", ""
-
-
-def not_starting(cluster: Cluster, namespace: str, pods: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+def not_starting(
+    cluster: Cluster, namespace: str, pods: Iterable[dict[str, Any]]
+) -> list[tuple[dict[str, Any], Waiting]]:
     """The pods that have a node and cannot start there, each with the reason."""
     found, creating, now = [], [], cluster.now()
     for pod in pods:
-        reason, message = waits(pod)
-        if reason in (*NOT_PULLED, *NOT_STARTED):
-            found.append((pod, f"{reason}: {message}"))
-        elif reason in _CREATING and now - _time(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN:
+        waiting = waits(pod)
+        if waiting.reason in CANNOT_START:
+            found.append((pod, waiting))
+        elif waiting.reason in _CREATING and now - _time(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN:
             creating.append(pod)
     asked = [(pod, _not_created(cluster, namespace, pod)) for pod in creating[:_ASKED]]
-    return found + [(pod, why) for pod, why in asked if why]
+    return found + [(pod, waiting) for pod, waiting in asked if waiting.reason]
 
 
-def _not_created(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> str:
+def _not_created(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> Waiting:
     """Why the pod has no containers yet; empty if nothing is known: its image may be on its way."""
     selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']}"
     try:
         events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
     except RefusedError:
-        return ""
+        return Waiting()
     told = [(_when(event), event["reason"], event["message"]) for event in events]
     _, kind, message = max(told, default=(_NEVER, "", ""))  # when a later attempt succeeded: Pulling
-    return f"{kind}: {' '.join(message.split())}" if kind in _NOT_CREATED else ""
+    return Waiting(kind, " ".join(message.split())) if kind in _NOT_CREATED else Waiting()
 
 
 def indexes(text: str) -> set[int]:

@@ -210,7 +210,7 @@ class JobWatch:
 
     def _note_stuck(self, pods: list[dict[str, Any]]) -> None:
         """Find out why pods that have a node do not start, and tell it."""
-        reasons = [why for _, why in job_status.not_starting(self.cluster, self.namespace, pods)]
+        reasons = [str(waiting) for _, waiting in job_status.not_starting(self.cluster, self.namespace, pods)]
         stuck = reasons[0] if reasons else ""
         if stuck and not self.stuck:  # the reason alternates between ErrImagePull and ImagePullBackOff
             self.say(f"{self.name}: {len(reasons)} of {self.completions} pods cannot start: {stuck}")

@@ -15,6 +15,7 @@ from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
+from lipt.adapters.cluster.waiting import Waiting, advice
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
@@ -134,11 +135,11 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
     """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
     namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)"""
     told: dict[str, list[str]] = {}
-    cannot_start: dict[str, list[str]] = {}
+    cannot_start: dict[str, list[Waiting]] = {}
     lost: dict[str, str] = {}
     pods, now = _pods(cluster, namespace, workflow), cluster.now()
-    for pod, why in job_status.not_starting(cluster, namespace, [pod for _, pod in pods]):
-        cannot_start.setdefault(_box_of(pod) or "", []).append(why)
+    for pod, waiting in job_status.not_starting(cluster, namespace, [pod for _, pod in pods]):
+        cannot_start.setdefault(_box_of(pod) or "", []).append(waiting)
     for box, pod in pods:
         if _is_lost(pod, now):
             lost[box] = _on_a_lost_node(pod, namespace)
@@ -148,8 +149,8 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
         | {
-            box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}{_what_then(texts[0])}"
-            for box, texts in cannot_start.items()
+            box: f"{len(reasons)} pod{'s' * (len(reasons) > 1)} cannot start: {_with_advice(reasons[0])}"
+            for box, reasons in cannot_start.items()
         }
         | {
             box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
@@ -159,15 +160,8 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
     )
 
 
-def _what_then(why: str) -> str:
-    """What to do about the reason for which a pod cannot start, if it is its image."""
-    if why.partition(":")[0] not in job_status.NOT_PULLED:
-        return ""
-    return (  # a pod gets its pull secret when it is made
-        " -> push the image that it names where the nodes can read it: the pod then starts by itself. For a pull "
-        "secret (docs/howto/cluster-install.md, The image) or another name (-p image=…): `lipt cancel HANDLE`, then "
-        "`lipt submit` again"
-    )
+def _with_advice(waiting: Waiting) -> str:
+    return " -> ".join(filter(None, [str(waiting), advice(waiting)]))
 
 
 def _is_lost(pod: dict[str, Any], now: datetime) -> bool:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.preflight.site import OVERLAY
+from lipt.adapters.cluster.waiting import OF_IMAGES, waits
 from lipt.errors import LiptError, RunError
 
 _SERVICE, _SETUP = "minio", "lipt-setup"
@@ -66,10 +67,10 @@ def _raise_why(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> None:
     if waiting.get("reason") == "CreateContainerConfigError":  # its Secret is made by the set-up
         _check_setup(cluster, namespace)
     if not container.get("restartCount"):
-        reason, message = job_status.waits(pod)
-        why = " ".join(f"{reason} {message}".split())
-        if reason in job_status.NOT_PULLED:
-            remedy = "push it where the nodes can read it, or name it under `images` in your overlay"
+        found = waits(pod)
+        why = " ".join(f"{found.reason} {found.message}".split())
+        if found.reason in OF_IMAGES:
+            remedy = f"{found.remedy}, or name another one under `images` in your overlay"
             raise RunError(f"an image of MinIO's pod cannot be pulled: {why}", remedy)
         raise RunError(f"MinIO has not started yet{f': {why}' if why else ''}", f"wait a minute; {describe}")
     words = _last_words(cluster, namespace, pod["metadata"]["name"])

@@ -3,15 +3,15 @@
 import json
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
-from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import NotAdmittedError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
+from lipt.adapters.cluster.waiting import CANNOT_START, OF_IMAGES, Waiting, waits
 from lipt.errors import LiptError, RunError
 from lipt.version import __version__
 
@@ -120,18 +120,24 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
         seen = site.cluster.get(path)
         if seen["status"].get("phase") in ("Succeeded", "Failed"):
             return seen
-        reason, message = job_status.waits(seen)
-        if reason in job_status.NOT_PULLED:
-            remedy = "push it where the nodes can read it, or -p image=…; kind load docker-image on kind"
-            raise RunError(f"{site.pods.image}: {message or reason}", remedy)
-        if reason in job_status.NOT_STARTED:
-            raise RunError(f"{site.pods.image} does not start: {message or reason}", "correct the image")
+        waiting = waits(seen)
+        if waiting.reason in CANNOT_START:
+            _raise_why(waiting)
         if time.monotonic() > deadline:
-            if reason == "Unschedulable":
+            if waiting.reason == "Unschedulable":
                 remedy = "-p tolerations=…, -p node_selector=…, or wait until a node is free"
-                raise RunError(f"no node took a small pod within {_PATIENCE_S:g} s: {message}", remedy)
-            raise UnknownError(f"the pod is not done after {_PATIENCE_S:g} s ({reason or 'running'})", "try again")
+                raise RunError(f"no node took a small pod within {_PATIENCE_S:g} s: {waiting.message}", remedy)
+            doing = waiting.reason or "running"
+            raise UnknownError(f"the pod is not done after {_PATIENCE_S:g} s ({doing})", "try again")
         time.sleep(1)
+
+
+def _raise_why(waiting: Waiting) -> NoReturn:
+    """Raise why a container of the pod cannot start."""
+    why, remedy = waiting.message or waiting.reason, waiting.remedy
+    if waiting.reason in OF_IMAGES:
+        raise RunError(f"{waiting.image}: {why}", f"{remedy}, or name another one: -p image=…")
+    raise RunError(f"{waiting.image} does not start: {why}", remedy or "take an image of lipt: -p image=…")
 
 
 def _findings(log: str, ended: dict[str, Any]) -> dict[str, Any]:
