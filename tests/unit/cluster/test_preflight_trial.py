@@ -153,6 +153,18 @@ def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None
             "make the Secret or ConfigMap that it names, or add the key",
         ),
         ("", {"reason": "RunContainerError"}, "lipt:1 does not start: RunContainerError", "take an image of lipt: -p"),
+        (
+            "mesh",
+            {"reason": "ImagePullBackOff", "message": "no such image"},
+            "container mesh (proxy:1), which your cluster adds to pods, cannot start: no such image",
+            "ask those who add it, or push the image that it names where the nodes can read it",
+        ),
+        (
+            "mesh",
+            {"reason": "RunContainerError", "message": "denied"},
+            "container mesh (proxy:1), which your cluster adds to pods, cannot start: denied",
+            "ask those who add it",
+        ),
     ],
 )
 def test_a_pod_whose_container_cannot_start(first: str, waiting: dict[str, str], message: str, remedy: str) -> None:

@@ -135,6 +135,11 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
 def _raise_why(waiting: Waiting) -> NoReturn:
     """Raise why a container of the pod cannot start."""
     why, remedy = waiting.message or waiting.reason, waiting.remedy
+    if waiting.is_foreign:
+        raise RunError(
+            f"container {waiting.container} ({waiting.image}), which your cluster adds to pods, cannot start: {why}",
+            f"ask those who add it{f', or {remedy}' if remedy else ''}",
+        )
     if waiting.reason in OF_IMAGES:
         raise RunError(f"{waiting.image}: {why}", f"{remedy}, or name another one: -p image=…")
     raise RunError(f"{waiting.image} does not start: {why}", remedy or "take an image of lipt: -p image=…")
