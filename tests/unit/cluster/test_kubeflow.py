@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from lipt.adapters.cluster.admission import explained
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError, TransientError, UsageError
 from lipt.version import __version__
@@ -254,6 +255,28 @@ def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server
     state = Kubeflow(cluster, "vision").state("ours")
     assert [box.message for box in state.boxes] == ["", "", "no quorum", "", ""]
     assert state.message == "exceeded quota"
+
+
+def test_a_box_that_is_repeated_has_the_reason_of_the_attempt_before_as_such(server: type[Server]) -> None:
+    driver = _node("t(0).root(0).merge-driver(0)", "Succeeded")
+    refused = 'pods "t-merge-7" is forbidden: exceeded quota: q'
+    lost = _node("t(0).root(0).merge(0).executor(0)", "Error", refused, started="2")
+    newer = _node("t(0).root(0).merge(0).executor(1)", "Running", started="3")
+    server.runs.append(_FAILED | {"state": "RUNNING"})
+
+    def message(*nodes: dict[str, Any]) -> str:
+        workflow = {"metadata": {"name": "t"}, "status": {"nodes": dict(enumerate(nodes))}}
+        return Kubeflow(Answers({_WORKFLOWS: {"items": [workflow]}}), "vision").state("ours").boxes[2].message
+
+    assert message(lost, driver) == refused
+    assert explained(message(lost, driver), "vision").startswith("1 pod is not admitted: exceeded quota: q -> ")
+    for newest in (newer, newer | {"phase": "Pending", "startedAt": None}):
+        told = message(newest, lost, driver)
+        assert told == f"attempt 2 (before: {refused})"
+        assert explained(told, "vision") == told  # this attempt is admitted
+    assert message(newer | {"message": "PodInitializing"}, lost, driver) == "PodInitializing"
+    assert message(newer | {"phase": "Failed"}, lost, driver) == refused
+    assert message(newer | {"phase": "Succeeded"}, lost, driver) == ""
 
 
 _DRIVER = """\

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from lipt.adapters.cluster.engine import BEFORE
+
 #: A LimitRange refuses a container. It may be one that Argo adds to a box: no parameter changes that one.
 _BOUNDS = (
     "`kubectl -n {namespace} describe limits` shows the bounds: change -p cpu, memory. If they refuse 10m CPU or 64Mi, "
@@ -47,8 +49,11 @@ def remedy_of(reason: str, namespace: str) -> str:
 
 
 def explained(message: str, namespace: str) -> str:
-    """An engine's message with the remedy if it is the refusal of a pod, else the message."""
-    if " is forbidden: " not in message:
+    """An engine's message with the remedy if it is the refusal of a pod, else the message.
+
+    The refusal of an earlier attempt is over.
+    """
+    if " is forbidden: " not in message or BEFORE in message:
         return message
     reason = reason_of(message)
     return f"1 pod is not admitted: {reason} -> {remedy_of(reason, namespace)}"

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
-from lipt.adapters.cluster.engine import BoxState, RunState, check_version
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated
 from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
 from lipt.errors import RunError, UsageError
@@ -122,7 +122,7 @@ class Argo:
             message = told[-1]["message"] if told and reached != "Succeeded" else ""  # else that of an earlier attempt
             attempts = sorted((node for node in tried if node["type"] == "Pod"), key=_began)
             if message and reached == "Running" and len(attempts) > 1 and not attempts[-1].get("message"):
-                message = f"attempt {len(attempts)} (before: {message})"
+                message = repeated(len(attempts), message)
             if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated
             started, finished = whole.get("startedAt"), whole.get("finishedAt")

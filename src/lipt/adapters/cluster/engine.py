@@ -41,6 +41,15 @@ class RunState:
         return self.phase in ("Succeeded", "Failed")
 
 
+#: In the message of a box that runs again: the reason of an earlier attempt follows.
+BEFORE = " (before: "
+
+
+def repeated(attempts: int, message: str) -> str:
+    """The message of a box that runs again, whose earlier attempt ended with `message`."""
+    return f"attempt {attempts}{BEFORE}{message})"
+
+
 class EngineClient(Protocol):
     """The part of an engine that `lipt submit`, `status`, `logs`, `cancel` and `report` need."""
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
-from lipt.adapters.cluster.engine import BoxState, RunState, check_version
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated
 from lipt.adapters.cluster.kubeflow_client import call, connect
 from lipt.adapters.cluster.last_words import with_reason
 from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience
@@ -103,8 +103,11 @@ class Kubeflow:
         )
 
     def _messages(self, run: str, boxes: Collection[str]) -> dict[str | None, str]:
-        """Box -> why its last pod failed or cannot start; None: why a pod of no box did. Kubeflow Pipelines does not
-        say it, but the workflow does. Empty without the workflow, or without the right to see it."""
+        """Box -> why its last pod failed or cannot start, or the one before it failed; None: why a pod of no box did.
+
+        Kubeflow Pipelines does not say it, but the workflow does. Empty without the workflow, or without the right to
+        see it.
+        """
         try:
             workflow = self._workflow(run)
         except (MissingError, RefusedError):
@@ -112,11 +115,25 @@ class Kubeflow:
         if workflow.get("spec", {}).get("activeDeadlineSeconds") == 0:  # so KFP ends a workflow, and calls it FAILED
             return {None: "cancelled"}
         nodes = workflow.get("status", {}).get("nodes", {}).values()
-        pods = [node for node in nodes if node["type"] == "Pod" and node.get("message")]
-        pods.sort(key=lambda node: str(node.get("startedAt")))
-        last = {_box_of(node["name"], boxes): node for node in pods if node["phase"] != "Succeeded"}
+        pods = [node for node in nodes if node["type"] == "Pod"]
+        tried: dict[str | None, list[dict[str, Any]]] = {}
+        for node in sorted(pods, key=lambda node: str(node.get("startedAt"))):
+            tried.setdefault(_box_of(node["name"], boxes), []).append(node)
         name = str(workflow["metadata"]["name"])
-        return {box: with_reason(self.cluster, self.namespace, name, node) for box, node in last.items()}
+        return {box: text for box, of_box in tried.items() if (text := self._message(name, of_box, of_a_box=bool(box)))}
+
+    def _message(self, workflow: str, tried: list[dict[str, Any]], *, of_a_box: bool) -> str:
+        """The message of the pods of one box, or of all pods of no box; earlier ones come first."""
+        told = [node for node in tried if node.get("message") and node["phase"] != "Succeeded"]
+        if not told:
+            return ""
+        message, last = with_reason(self.cluster, self.namespace, workflow, told[-1]), tried[-1]
+        if of_a_box and last is not told[-1]:
+            if last["phase"] == "Succeeded":
+                return ""
+            if last["phase"] in ("Running", "Pending"):
+                return repeated(sum("-driver(" not in node["name"] for node in tried), message)
+        return message
 
     def cancel(self, run: str) -> None:
         if self._ask(lambda: self.client.get_run(run)).state != "CANCELING":  # it refuses to end a run twice
