@@ -118,18 +118,49 @@ def test_a_pod_that_cannot_reach_aws_says_so(pod: Path, monkeypatch: pytest.Monk
         open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 
+@pytest.fixture
+def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a pod with a role; its store is not there."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "token").write_text("a token")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
+
+
 class Busy(JsonHandler):
     """Answers as AWS does that has too much to do."""
 
+    status, code = 503, "busy"
+
     def do_POST(self) -> None:
-        self.answer_text("<busy>", 503, kind="text/xml")
+        text = f"<ErrorResponse><Error><Type>Sender</Type><Code>{self.code}</Code></Error></ErrorResponse>"
+        self.answer_text(text, self.status, kind="text/xml")
 
 
-def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
-    with serving(Busy) as address:
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [
+        (503, "ServiceUnavailable", "HTTP 503"),
+        (400, "Throttling", "Throttling"),
+        (400, "RequestLimitExceeded", "RequestLimitExceeded"),
+        (400, "IDPCommunicationError", "IDPCommunicationError"),
+    ],
+)
+def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(
+    lent: None, monkeypatch: pytest.MonkeyPatch, status: int, code: str, told: str
+) -> None:
+    with serving(type("Handler", (Busy,), {"status": status, "code": code})) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", address)
-        with pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 503\)"):
+        with pytest.raises(TransientError, match=rf"AWS did not answer .* \({told}\)"):
+            open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
+
+
+def test_a_refusal_of_aws_is_not_taken_for_a_busy_one(lent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(type("Handler", (Busy,), {"status": 400, "code": "InvalidIdentityToken"})) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", address)
+        with pytest.raises(UsageError, match=r"AWS gives no keys for the pod's account \(HTTP 400\)"):
             open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from minio.credentials.credentials import Credentials
 from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
-from urllib3 import PoolManager, Retry, Timeout
+from urllib3 import BaseHTTPResponse, PoolManager, Retry, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.store.s3_errors import in_pod_of_run, is_busy
+from lipt.adapters.store.s3_errors import BUSY, in_pod_of_run, is_busy
 from lipt.errors import TransientError, UsageError
 
 #: AWS sets one of them in pods whose account has a role: IRSA the first, EKS Pod Identity the second.
@@ -33,11 +34,29 @@ def credentials_of(region: str, environment: Mapping[str, str]) -> Provider:
     return StaticProvider(access_key, secret_key, variable("AWS_SESSION_TOKEN", environment) or None)
 
 
+class _BusyError(HTTPError):
+    """AWS wants to be asked later. The text is the code of its answer."""
+
+
+class _Pool(PoolManager):
+    """Finds the answers with which AWS wants to be asked later.
+
+    Their status is 400, as that of a refusal, and minio keeps nothing else of an answer.
+    """
+
+    def urlopen(self, method: str, url: str, redirect: bool = True, **options: Any) -> BaseHTTPResponse:  # type: ignore[override]
+        answer = super().urlopen(method, url, redirect, **options)
+        code = re.search(rb"<Code>(\w+)</Code>", answer.data) if answer.status == 400 else None
+        if code and code[1].decode() in BUSY:
+            raise _BusyError(code[1].decode())
+        return answer
+
+
 class RoleProvider(Provider):
     """Keys that AWS lends to a role, renewed before they end. AWS_ENDPOINT_URL_STS is optional: another address."""
 
     def __init__(self, region: str) -> None:
-        pool = PoolManager(timeout=Timeout(connect=5, read=30), retries=Retry(2, backoff_factor=0.2))
+        pool = _Pool(timeout=Timeout(connect=5, read=30), retries=Retry(2, backoff_factor=0.2))
         endpoint = variable("AWS_ENDPOINT_URL_STS") or None
         self._provider = IamAwsProvider(custom_endpoint=endpoint, http_client=pool, region=region)
 
@@ -58,7 +77,8 @@ class RoleProvider(Provider):
             return self._provider.retrieve()
         except (HTTPError, ValueError, SyntaxError, OSError) as error:
             status = re.search(r"status code (\d+)$", str(error))
-            why = f"HTTP {status[1]}" if status else type(error).__name__
+            busy = str(error) if isinstance(error, _BusyError) else ""
+            why = busy or (f"HTTP {status[1]}" if status else type(error).__name__)
             if isinstance(error, HTTPError) or (status and is_busy(int(status[1]))):
                 raise TransientError(
                     f"AWS did not answer when asked for the keys of the pod's role ({why})",

@@ -24,7 +24,12 @@ _ELSEWHERE = {
     "AuthorizationHeaderMalformed", "BadRequest", "IllegalLocationConstraintException", "PermanentRedirect",
     "Redirect", "TemporaryRedirect",
 }  # fmt: skip
-_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
+#: A later request may succeed, whatever the status. `IDPCommunicationError`: AWS did not reach the issuer of a token.
+BUSY = {
+    "IDPCommunicationError", "OperationAborted", "RequestLimitExceeded", "RequestThrottled",
+    "RequestThrottledException", "RequestTimeout", "SlowDown", "Throttling", "ThrottlingException",
+    "TooManyRequestsException",
+}  # fmt: skip
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 
 
@@ -89,7 +94,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
     status = status_of(error)
     if isinstance(error, S3Error):
         code = error.code or "unknown error"
-        if code in _BUSY or (code not in _FULL and is_busy(status)):
+        if code in BUSY or (code not in _FULL and is_busy(status)):
             return transient(code)
         return _explained_answer(error, code, where=where, bucket=bucket, endpoint=endpoint)
     if is_busy(status):
