@@ -54,7 +54,8 @@ class Data(Section):
     """Image sets up to this decoded size are held in memory; larger ones are streamed from the store, and about this
     much of them is decoded at once (at most two groups of 4,096 images). With `crop: resized`, training images are held
     as files, if the files have at most this size. Models that score streamed images together take at most this much,
-    with their outputs. A merge holds at most this much of jigsaws, and reads the others again."""
+    with their outputs. A merge holds at most this much of jigsaws, and reads the others again. Streamed images come in
+    another order, so another value repeats all trainings and scores."""
 
     @model_validator(mode="after")
     def _crops_have_a_size(self) -> Self:
