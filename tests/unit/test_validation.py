@@ -457,7 +457,7 @@ def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.C
     path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs"), "data": {"source": str(photos)}}))
     with pytest.raises(SystemExit):
         main(["doctor", str(path)])
-    assert "FAIL  data       class 'dog' has 1 image(s): too few" in capsys.readouterr().out
+    assert "FAIL  data       class 'dog' has 1 image: too few" in capsys.readouterr().out
     Image.new("RGB", (8, 8)).save(photos / "dog/1.png")
     (photos / "cat/0.png").write_bytes(b"")
     with pytest.raises(SystemExit):

@@ -150,7 +150,7 @@ def test_length_equality_and_text() -> None:
     assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model, forgetting counts, scores)"
     once = torch.ones(1200, 1)
     trajectory = lipt.Trajectory(p_NT=once, error_NT=once, margin_NT=once)
-    assert repr(trajectory) == "Trajectory(1,200 samples, 1 epoch(s))"
+    assert repr(trajectory) == "Trajectory(1,200 samples, 1 epoch)"
     recorded = lipt.Candidates.of([0] * 1200, trajectories=trajectory)
     assert repr(recorded) == "Candidates(1,200 of 1 classes, outputs of 0 models, trajectories of 1 model)"
 

@@ -175,7 +175,7 @@ def test_blocks_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="and those of 1 model are in memory; there are 60 labels"):
         replace(whole, stored=StoredOutputs(models=1, sizes=[60], read=read))
     other = replace(whole, outputs=(), stored=StoredOutputs(models=2, sizes=[60], read=read))
-    with pytest.raises(UsageError, match=r"block 0 is of 1 model\(s\), expected 2"):
+    with pytest.raises(UsageError, match=r"block 0 is of 1 model, expected 2"):
         select("el2n", other, fraction=0.3)
     longer = replace(whole, outputs=(), stored=StoredOutputs(models=1, sizes=[25, 35], read=lambda _: whole.outputs))
     with pytest.raises(UsageError, match=r"have shape \(60, 3\), expected \(25, 3\)"):

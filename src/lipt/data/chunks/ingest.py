@@ -187,5 +187,7 @@ def num_test_samples(count: int, fraction: float, name: str) -> int:
     """
     if count < 2:
         remedy = "add images, remove the class, or give the source a test split"
-        raise UsageError(f"class {name!r} has {count} image(s): too few for training and test data", remedy)
+        raise UsageError(
+            f"class {name!r} has {count} image{'s' * (count != 1)}: too few for training and test data", remedy
+        )
     return min(max(1, round(fraction * count)), count - 1)

@@ -165,7 +165,8 @@ def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:
 def _check_labels(splits: Mapping[str, Labels], classes: Sequence[str], where: str, folder: Path) -> None:
     highest = max(int(labels_N.max(initial=0)) for labels_N in splits.values())
     if highest >= len(classes):
-        raise UsageError(f"{where}: label {highest} for {len(classes)} classes", f"complete the class list in {folder}")
+        named = f"{len(classes)} class{'es' * (len(classes) != 1)}"
+        raise UsageError(f"{where}: label {highest} for {named}", f"complete the class list in {folder}")
 
 
 def _class_names(folder: Path) -> list[str]:

@@ -87,7 +87,7 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str, forms: li
     own_N = candidates.scores_N
     if len(outputs) != candidates.num_models:
         raise UsageError(
-            f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}",
+            f"block {index} is of {len(outputs)} model{'s' * (len(outputs) != 1)}, expected {candidates.num_models}",
             "StoredOutputs.models must be the number of outputs that read(i) returns",
         )
     forms.append(", ".join(_form(each) for each in outputs))

@@ -78,7 +78,7 @@ class Trajectory(ByContents):
         return self.p_NT.shape[0]
 
     def __repr__(self) -> str:
-        return f"Trajectory({len(self):,} samples, {self.epochs} epoch(s))"
+        return f"Trajectory({len(self):,} samples, {self.epochs} epoch{'s' * (self.epochs != 1)})"
 
     @property
     def epochs(self) -> int:

@@ -277,7 +277,7 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "told"),
     [
-        ("classes.txt", "cat\n", "label 1 for 1 classes"),
+        ("classes.txt", "cat\n", "label 1 for 1 class\\n"),
         ("classes.txt", "cat\ndog\nfox\n", "no image of class 'fox'"),
         ("classes.txt", "caf\xe9\ncafe\u0301\n", "is spelled in two ways that look alike"),
         ("classes.json", "{", "classes.json"),
