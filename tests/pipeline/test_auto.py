@@ -14,6 +14,7 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
 from lipt.stages.select import select
+from lipt.stages.train import train
 from tests.tiny import tiny_context
 
 SCORE = {"model": "trajectory", "runs": 1, "epochs": 10}
@@ -100,9 +101,13 @@ def test_the_address_of_a_selection_depends_on_what_auto_takes_only(tmp_path: Pa
     assert key(1) == key(74) != key(75) == key(500)  # an epoch has three steps
 
 
-def test_the_line_of_the_stage_names_what_auto_takes(tmp_path: Path) -> None:
+def test_the_lines_of_select_and_train_name_what_auto_takes(tmp_path: Path) -> None:
     def line(steps: int, **changes: Any) -> str:
-        return select(config_with(tmp_path, {"steps": steps}, changes), DATASET, []).label
+        ctx = config_with(tmp_path, {"steps": steps}, changes)
+        chosen = select(ctx, DATASET, [])
+        subset = Artifact(stage="select", key="key", inputs=(), settings=chosen.settings, files={}, summary={})
+        assert train(ctx, DATASET, subset).label == chosen.label.replace("select ", "train ")
+        return chosen.label
 
     assert line(1) == "select auto (dual)"
     assert line(270) == "select auto (dyn_unc)"

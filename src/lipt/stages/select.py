@@ -1,6 +1,6 @@
 """Select: choose the subset for the main training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,17 +90,24 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
-    chosen, label = ctx.settings("select", view=ctx.view()), f"select {_taken(ctx.config, settings)}"
+    chosen = ctx.settings("select", view=ctx.view())
     if settings != ctx.config.select:
         chosen["taken"] = settings.model_dump(mode="json")
+    label = f"select {taken(ctx.config, chosen)}"
     return Stage(ctx=ctx, name="select", settings=chosen, inputs=[dataset, *scores], body=body, label=label)
 
 
-def _taken(config: Config, settings: Select) -> str:
-    """The algorithm for people, with the one that `auto` takes; the address of the stage does not depend on it."""
-    if config.select.algorithm != AUTO:
-        return config.select.algorithm
-    return algorithm_label(config, None if settings.algorithm == AUTO else settings.algorithm)
+def taken(config: Config, settings: Mapping[str, Any]) -> str:
+    """The algorithm for people, with the one that `auto` takes.
+
+    Args:
+        settings: of the stage `select`.
+    """
+    configured = str(settings["select"]["algorithm"])
+    if configured != AUTO:
+        return configured
+    ran = settings.get("taken", settings["select"])["algorithm"]
+    return algorithm_label(config, None if ran == AUTO else ran)
 
 
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:

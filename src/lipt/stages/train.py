@@ -21,7 +21,7 @@ from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
 from lipt.stages.initialise import trajectories_of
-from lipt.stages.select import apply, read_subset
+from lipt.stages.select import apply, read_subset, taken
 from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.flops import flops_per_image
@@ -59,7 +59,7 @@ def train(
     chosen = train_settings(ctx, subset) | {
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None
     }
-    label = f"train {subset.settings['select']['algorithm']}"
+    label = f"train {taken(ctx.config, subset.settings)}"
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=present(inputs), body=body, label=label)
 
 
