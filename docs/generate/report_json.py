@@ -40,6 +40,16 @@ the variants of each of its `runs`; or `null` |
 `lipt ls` prints a list of objects, the latest last:
 
 LISTED
+`lipt plan --advise` prints `options`, each with its costs and settings; `advice`, the one to take, or `null`; and
+`why`. The gain of an option is the one that we measured on CIFAR-10 with small networks:
+
+| field | type | meaning |
+|---|---|---|
+| `gain_points` | number or null | Above a class-balanced random subset of the same size, in points of test accuracy: \
+1 is 0.01. |
+| `gain_half_width_points` | number or null | Half width of its 95 % interval. |
+| `gain_steps` | integer or null | The steps of the training in which it was measured. |
+
 `lipt plan`, `lipt sweep`, `lipt doctor`, `lipt status` and others have the option, too: their help says so.
 
 ## report.json

@@ -66,7 +66,7 @@ def show_advice(
     found = options(config, data, predict, storage_bytes=limits.storage_bytes)
     advice = advise(found, limits, data.classes)
     if output == "json":
-        listed = [asdict(each) | {"gain": each.gain, "gain_steps": each.gain_steps} for each in found]
+        listed = [asdict(each) | _gain(each) for each in found]
         best = advice.option
         chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
         print_json({"options": listed, "advice": chosen, "why": advice.why})
@@ -95,6 +95,12 @@ def show_advice(
             yaml.safe_dump(advice.option.settings, sort_keys=False, allow_unicode=True, default_flow_style=None),
             nl=False,
         )
+
+
+def _gain(option: Option) -> dict[str, float | None]:
+    """The measured gain of an option, as numbers for programs."""
+    points, half_width = map(float, option.gain.replace("−", "-").split(" ± ")) if option.gain else (None, None)
+    return {"gain_points": points, "gain_half_width_points": half_width, "gain_steps": option.gain_steps}
 
 
 def _machine_of_proxy(ctx: Context, data: DataSize, machine: Machine) -> Machine:

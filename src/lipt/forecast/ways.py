@@ -87,7 +87,7 @@ class Option:
 
     @property
     def gain(self) -> str:
-        """The measured gain; empty if there is none."""
+        """The measured gain with its 95 % interval, such as "+3.4 ± 1.5", in points; empty if there is none."""
         return self._measured[0]
 
     @property
