@@ -15,8 +15,9 @@ from lipt.config.loading import (
 from lipt.config.race import Contestant
 from lipt.config.raptr import Raptr
 from lipt.config.safe_yaml import read_yaml
-from lipt.config.sections import Data, Merge, Model, Network, Pretrain, Select, Train
+from lipt.config.sections import Data, Merge, Model, Network, Pretrain, Select
 from lipt.config.sweep import Point, Sweep, load_sweep, make_sweep
+from lipt.config.train import Train
 
 __all__ = [
     "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Network", "Point", "Pretrain", "Raptr", "Select",

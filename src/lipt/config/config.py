@@ -6,7 +6,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from lipt.config.base import Place, Section
 from lipt.config.comparison import Compare
-from lipt.config.sections import Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select, Train
+from lipt.config.sections import Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select
+from lipt.config.train import Train
 
 
 class Config(Section):
