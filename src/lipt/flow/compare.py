@@ -17,7 +17,7 @@ from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
 from lipt.progress import Reporter
 from lipt.report.document import Document, Row
-from lipt.report.rivals import LONGER
+from lipt.report.names import LONGER
 from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
 

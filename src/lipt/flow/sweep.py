@@ -12,7 +12,7 @@ from lipt.flow.compare import run_variants, scope
 from lipt.flow.reporting.rows import all_artifacts, costs_of, rows_of
 from lipt.flow.runs import note_point
 from lipt.progress import Reporter
-from lipt.report.rivals import LONGER
+from lipt.report.names import LONGER
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
 from lipt.stages.select import select

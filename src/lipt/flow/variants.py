@@ -7,7 +7,7 @@ from typing import Any
 from lipt.config import Config, override
 from lipt.errors import UsageError
 from lipt.flow.dag import needs_models, trains_models
-from lipt.report.rivals import CONTINUED, FIXED, LONGER, RANDOM
+from lipt.report.names import CONTINUED, FIXED, LONGER, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of
 
 #: The variants that change only `merge.method`, to this.

@@ -15,7 +15,7 @@ from lipt.flow.dag import trains_models
 from lipt.flow.reporting.rows import join_seeds, role_of
 from lipt.flow.variants import Variant, variants
 from lipt.report.document import Document, Row
-from lipt.report.rivals import LONGER
+from lipt.report.names import LONGER
 from lipt.report.sweep import Result
 from lipt.runtime.algorithm import algorithm_label
 

@@ -7,7 +7,8 @@ from shlex import quote
 from typing import Self
 
 from lipt.report.document import NETWORK_CODE, Document, Row
-from lipt.report.rivals import FIXED, LONGER, judges_of_price
+from lipt.report.names import FIXED, LONGER
+from lipt.report.price import judges_of_price
 from lipt.report.side_by_side import settings_of
 from lipt.report.significance import Difference
 from lipt.report.words import join

@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lipt.report.document import Row
+from lipt.report.names import RANDOM
 from lipt.report.next_step import ENOUGH_SEEDS, NextStep
 from lipt.report.numbers import format_multiple, format_percent, format_points, format_whole
+from lipt.report.price import against_its_price, better_at_its_price
 from lipt.report.rivals import (
-    RANDOM,
     against_classic,
     against_full,
-    against_its_price,
     against_its_scorer,
     against_others,
     at_same_epoch_budget,
-    better_at_its_price,
     price_over_random,
 )
 from lipt.report.significance import (

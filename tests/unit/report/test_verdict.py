@@ -7,8 +7,8 @@ from report_samples import comparison, document, row
 
 from lipt.report.comparison import comparison_groups
 from lipt.report.document import Link
+from lipt.report.names import FIXED
 from lipt.report.next_step import Origin
-from lipt.report.rivals import FIXED
 from lipt.report.significance import group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 

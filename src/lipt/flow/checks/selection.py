@@ -4,7 +4,7 @@ import torch
 
 from lipt.config import Config
 from lipt.errors import UsageError, did_you_mean, in_one_line
-from lipt.report.rivals import RANDOM
+from lipt.report.names import RANDOM
 from lipt.runtime.algorithm import algorithm_of, contestants, needs_of, reselection_needs
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.selection.auto import AUTO

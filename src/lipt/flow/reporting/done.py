@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from lipt.config import Config, Model
 from lipt.flow.dag import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
+from lipt.report.names import RANDOM
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
-from lipt.report.rivals import RANDOM
 from lipt.report.side_by_side import CHOSEN_BY_LIPT, SAME_BESIDE
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.budgets import epoch_budget

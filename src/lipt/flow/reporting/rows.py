@@ -14,7 +14,7 @@ from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.classes import recalls, worst
-from lipt.report.rivals import CONTINUED, FIXED, LONGER
+from lipt.report.names import CONTINUED, FIXED, LONGER
 from lipt.runtime import Context
 from lipt.runtime.algorithm import algorithm_label, label_with_options, reason_of_auto
 from lipt.runtime.artifact import Artifact
