@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from docs.generate.types import target, values
 from lipt.flow.listing import Run
-from lipt.report import accounting, certainty, classes, document
+from lipt.report import accounting, certainty, classes, document, ledger, merging, subset
 from lipt.report.verdict import Level
 
 PAGE = Path(__file__).parents[1] / "reference/report-json.md"
@@ -58,7 +58,7 @@ It lies beside `report.html`. Fields that have their default are written, too.
 
 """
 _TABLE = "| field | type | meaning |\n|---|---|---|\n"
-_MODULES = (document, certainty, classes, accounting)
+_MODULES = (document, merging, certainty, classes, subset, ledger, accounting)
 
 
 def text() -> str:

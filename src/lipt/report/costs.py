@@ -6,7 +6,7 @@ from typing import Literal
 
 from lipt.ledger import Cost, elapsed_s
 from lipt.report.comparison import Cell, filled
-from lipt.report.document import LedgerRow
+from lipt.report.ledger import LedgerRow
 from lipt.report.numbers import DASH, format_bytes, format_flops, format_seconds, format_whole
 
 LEDGER_COLUMNS = ("wall-clock", "steps", "images", "FLOPs", "peak memory", "data read", "data written", "models read",

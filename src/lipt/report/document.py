@@ -10,12 +10,14 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lipt.errors import IntegrityError
-from lipt.ledger import Cost
 from lipt.pipeline import Engine
 from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
 from lipt.report.classes import ClassAccuracy
 from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
+from lipt.report.ledger import LedgerRow
+from lipt.report.merging import MergeTable
+from lipt.report.subset import Subset
 
 Role = Literal["selected", "random", "longer", "continued", "full", "classic", "other"]
 
@@ -106,56 +108,6 @@ class Row(_Model):
         return self
 
 
-class JigsawRow(_Model):
-    """A jigsaw in the merge, or the soup of a group. Accuracies are on validation images; None if it did not arrive."""
-
-    index: Count
-    """Number of the jigsaw or of the group."""
-    accuracy: Share | None = None
-    """Its own."""
-    alpha: Share | None = None
-    """Its best interpolation weight; 1 for the first ingredient, None if it was not tried."""
-    kept: bool = False
-    """Whether it went into the soup."""
-    batchnorm: str | None = None
-    """Source of the kept model's statistics, such as "averaged" or "recalibrated"."""
-    validation_after: Share | None = None
-    """Of the soup after this step."""
-    density: Share | None = None
-    """Share of the weights that pruning kept."""
-    group: Count | None = None
-    """The group of a jigsaw, if there are groups."""
-    missing: bool = False
-    """Whether it did not arrive."""
-    note: str = ""
-    """Why it is missing or was left out."""
-
-
-class MergeTable(_Model):
-    """The soup: a row per jigsaw in the order of the merge, a row per group if there are any, reference accuracies."""
-
-    method: str
-    """How the jigsaws were merged (`merge.method`), and what theta_p is."""
-    theta_star_accuracy: Share | None = None
-    """Validation accuracy of the start model."""
-    best_single_accuracy: Share | None = None
-    """Of the best jigsaw, or of the best group if there are groups."""
-    uniform_accuracy: Share | None = None
-    """Of the average of all of them."""
-    soup_accuracy: Share | None = None
-    """Of the merged model, theta_p."""
-    num_workers: Count
-    """Jigsaws that were asked for."""
-    num_arrived: Count
-    """Jigsaws that arrived."""
-    quorum: Count
-    """Jigsaws that had to arrive."""
-    groups: list[JigsawRow] = []
-    """The groups, if there are any."""
-    steps: list[JigsawRow] = []
-    """The ingredients in the order of the merge."""
-
-
 class RaceRow(_Model):
     """A contestant of the race."""
 
@@ -167,71 +119,6 @@ class RaceRow(_Model):
     """Whether it left the race because its loss was no longer finite."""
     won: bool = False
     """Whether the main training took its subset."""
-
-
-class Histogram(_Model):
-    """Counts of kept and dropped candidates by score, between len(counts) + 1 ascending edges."""
-
-    edges: list[float] = Field(min_length=2)
-    """Scores, ascending."""
-    kept: list[Count]
-    """Kept candidates between two edges."""
-    dropped: list[Count]
-    """Dropped candidates between two edges."""
-
-    @model_validator(mode="after")
-    def _one_count_per_bin(self) -> Self:
-        num_bins = len(self.edges) - 1
-        require(len(self.kept) == num_bins and len(self.dropped) == num_bins, "one count per bin")
-        require(all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)), "edges must ascend")
-        return self
-
-
-class Example(_Model):
-    """One training image, as it was stored, for the montage."""
-
-    png_base64: str = Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")
-    """The image as PNG."""
-    label: str
-    """Name of its class."""
-    score: Measured = None
-    """Its score, if it has one."""
-    source: str = ""
-    """The image's name in its source; empty if unknown."""
-
-
-class Subset(_Model):
-    """The selected samples: by class, by score, and some examples."""
-
-    count: Count
-    """Kept images."""
-    class_names: list[str]
-    """The classes, in the order of their numbers."""
-    kept_per_class: list[Count]
-    """In the order of `class_names`."""
-    candidates_per_class: list[Count]
-    """In the order of `class_names`."""
-    score_name: str = ""
-    """The score by which the algorithm chose; empty if it has none."""
-    score_histogram: Histogram | None = None
-    """All candidates by score."""
-    kept_examples: list[Example] = []
-    """Some kept images."""
-    dropped_examples: list[Example] = []
-    """Some images that were not kept."""
-    weights_used: bool = False
-    """Whether kept images have different weights in the loss."""
-    digest: str = ""
-    """SHA-256 of the selection."""
-    ref: str = ""
-    """Reference of the complete selection in the workspace."""
-
-    @model_validator(mode="after")
-    def _one_count_per_class(self) -> Self:
-        num_classes = len(self.class_names)
-        require(len(self.kept_per_class) == num_classes, "kept_per_class: one count per class")
-        require(len(self.candidates_per_class) == num_classes, "candidates_per_class: one count per class")
-        return self
 
 
 class Curve(_Model):
@@ -251,64 +138,6 @@ class Curve(_Model):
         for series in (self.train_loss, self.train_accuracy):
             require(len(series) in (0, len(self.epoch)), f"curve {self.name!r}: one value per epoch, or none")
         return self
-
-
-class LedgerRow(_Model):
-    """The measured cost of one stage, or of one worker of it. Bytes are counted at the store.
-
-    Rows can be summed: a stage that fans out has one row per worker and no other row for the same work.
-    """
-
-    ref: str = ""
-    """Reference of the artifact in the workspace."""
-    stage: str
-    """Name of the stage."""
-    worker: Count | None = None
-    """Number of the worker; None if the stage has one."""
-    seed: int | None = None
-    """That of the run, if there are several; None for work of all."""
-    earlier: bool = False
-    """An earlier run finished it; this one reused it. Only known if one process did the whole run."""
-    wall_s: Amount = 0.0
-    """Seconds."""
-    ended: Amount = 0.0
-    """Seconds since 1970; 0 if unknown."""
-    flops: Count = 0
-    """Computed from the layers that ran."""
-    peak_bytes: Count = 0
-    """Highest memory of the process, or of the GPU if it used one."""
-    data_read: Count = 0
-    """Bytes of images read from the store."""
-    data_written: Count = 0
-    """Bytes of images written to the store."""
-    model_read: Count = 0
-    """Bytes of weights read from the store."""
-    model_written: Count = 0
-    """Bytes of weights written to the store."""
-    other_read: Count = 0
-    """Other bytes read from the store."""
-    other_written: Count = 0
-    """Other bytes written to the store."""
-    requests: Count = 0
-    """To the store."""
-    steps: Count = 0
-    """Optimiser steps; 0 if the stage trains nothing."""
-    images: Count = 0
-    """Images that it trained on; 0 if it trains nothing."""
-    reselection_flops: Count = 0
-    """The part of `flops` in which a training selected again."""
-    machine: str = ""
-    """The device and the threads that did it, with the number of processes that shared it; empty if unknown."""
-
-    @property
-    def cost(self) -> Cost:
-        """The same as a cost, which can be summed."""
-        kinds, same = ("data", "model", "other"), ("wall_s", "ended", "flops", "peak_bytes", "requests", "machine")
-        return Cost(
-            **{name: getattr(self, name) for name in same},
-            read={kind: getattr(self, f"{kind}_read") for kind in kinds},
-            written={kind: getattr(self, f"{kind}_written") for kind in kinds},
-        )
 
 
 #: The digest of the code of a network of the user's own.

@@ -8,9 +8,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lipt.report.document import Curve, Histogram, MergeTable, Row
+from lipt.report.document import Curve, Row
+from lipt.report.merging import MergeTable
 from lipt.report.numbers import format_budget
 from lipt.report.significance import accuracy_interval, group_by_budgets, mean_accuracy
+from lipt.report.subset import Histogram
 from lipt.report.svg import ACCENT, BAD, INK, MUTED, PAPER, PLAIN, SERIES, draw
 from lipt.report.words import steps_of
 

@@ -17,12 +17,13 @@ from lipt.report.certainty import all_statements
 from lipt.report.classes import EXTREME_CLASSES, MOST_CLASSES, class_lines, worst_sentence
 from lipt.report.comparison import comparison_groups, seed_accuracies, stage_cells, stage_names
 from lipt.report.costs import spent_sentence, stage_ledger, worker_ledger
-from lipt.report.document import Document, Example, Provenance, Subset
+from lipt.report.document import Document, Provenance
 from lipt.report.merge_table import merge_section
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_moment, format_percent
 from lipt.report.race import race_error, race_result
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets, sampling_error
+from lipt.report.subset import Example, Subset
 from lipt.report.verdict import judge
 
 _MAX_MONTAGE_BASE64 = 500_000

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from lipt.report import figures
 from lipt.report.comparison import Cell, filled
-from lipt.report.document import JigsawRow, MergeTable
+from lipt.report.merging import JigsawRow, MergeTable
 from lipt.report.numbers import DASH, format_percent
 
 _COLUMNS = ("group", "own accuracy", "density", "best α", "outcome", "batch norm", "soup after", "note")

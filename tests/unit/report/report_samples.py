@@ -7,19 +7,10 @@ from typing import Any
 
 from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.classes import ClassAccuracy
-from lipt.report.document import (
-    Curve,
-    Document,
-    Example,
-    Histogram,
-    JigsawRow,
-    LedgerRow,
-    Link,
-    MergeTable,
-    Provenance,
-    Row,
-    Subset,
-)
+from lipt.report.document import Curve, Document, Link, Provenance, Row
+from lipt.report.ledger import LedgerRow
+from lipt.report.merging import JigsawRow, MergeTable
+from lipt.report.subset import Example, Histogram, Subset
 
 
 def row(name: str, accuracy: list[float], role: str = "other", **changes: Any) -> Row:

@@ -5,7 +5,8 @@ from pydantic import ValidationError
 from report_samples import document, row
 
 from lipt.errors import IntegrityError
-from lipt.report.document import Curve, Document, Example, Histogram, Subset
+from lipt.report.document import Curve, Document
+from lipt.report.subset import Example, Histogram, Subset
 
 
 def test_a_complete_document_survives_json():

@@ -12,8 +12,8 @@ from report_samples import comparison, document, png, subset
 
 from lipt.report.certainty import ScoreCheck
 from lipt.report.comparison import COLUMNS
-from lipt.report.document import Example
 from lipt.report.html_page import _prose, render
+from lipt.report.subset import Example
 from lipt.report.verdict import judge
 
 

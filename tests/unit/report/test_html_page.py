@@ -7,10 +7,12 @@ from page_parser import Page
 from report_samples import curve, document, ledger, merge, png, row, subset
 
 from lipt.report.costs import stage_ledger
-from lipt.report.document import Example, JigsawRow, Provenance
+from lipt.report.document import Provenance
 from lipt.report.figures import _plot_curves, accuracy_figure, accuracy_limits, shorten
 from lipt.report.html_page import render
+from lipt.report.merging import JigsawRow
 from lipt.report.significance import accuracy_interval
+from lipt.report.subset import Example
 from lipt.report.svg import draw
 from lipt.report.verdict import judge
 

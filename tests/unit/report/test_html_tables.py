@@ -4,9 +4,9 @@ import re
 
 from report_samples import comparison, document, row
 
-from lipt.report.document import LedgerRow
 from lipt.report.figures import accuracy_figure
 from lipt.report.html_page import render
+from lipt.report.ledger import LedgerRow
 
 
 def test_all_tables_list_the_methods_in_one_order_and_a_worker_has_its_seed():

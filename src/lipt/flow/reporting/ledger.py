@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 
 from lipt.flow.outcome import Outcome
 from lipt.ledger import Cost
-from lipt.report import document as doc
+from lipt.report.ledger import LedgerRow
 from lipt.runtime.artifact import Artifact, canonical_json
 
 
 def ledger_section(
     outcomes: Sequence[Outcome], artifacts: Sequence[Artifact], costs: dict[str, Cost], reused: Collection[str]
-) -> list[doc.LedgerRow]:
+) -> list[LedgerRow]:
     """A row per artifact.
 
     Args:
@@ -46,9 +46,7 @@ def _seed_of_each(outcomes: Sequence[Outcome]) -> dict[str, int]:
     return {artifact.ref: outcome.config.seed for outcome in outcomes for artifact in outcome.artifacts()}
 
 
-def _ledger_row(
-    artifact: Artifact, cost: Cost, worker: int | None, seed: int | None, *, earlier: bool
-) -> doc.LedgerRow:
+def _ledger_row(artifact: Artifact, cost: Cost, worker: int | None, seed: int | None, *, earlier: bool) -> LedgerRow:
     traffic = {
         f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
         for kind in ("data", "model", "other")
@@ -57,7 +55,7 @@ def _ledger_row(
     summary = artifact.summary  # of a merge, `steps` is its history
     names = ("steps", "images", "reselection_flops") if isinstance(summary.get("steps"), int) else ()
     trained = {name: summary[name] for name in names if name in summary}
-    return doc.LedgerRow(
+    return LedgerRow(
         ref=artifact.ref,
         stage=artifact.stage,
         worker=worker,

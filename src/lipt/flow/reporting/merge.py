@@ -3,11 +3,11 @@
 from typing import Any
 
 from lipt.flow.outcome import Outcome
-from lipt.report import document as doc
+from lipt.report.merging import JigsawRow, MergeTable
 from lipt.stages.pretrain import quorum_of
 
 
-def merge_section(outcome: Outcome) -> doc.MergeTable | None:
+def merge_section(outcome: Outcome) -> MergeTable | None:
     """The section about an outcome's merge; None without a swarm."""
     if outcome.merged is None:
         return None
@@ -21,10 +21,10 @@ def merge_section(outcome: Outcome) -> doc.MergeTable | None:
         for step in history
     ]
     steps += [
-        doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
+        JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
         for index in summary["missing"]
     ]
-    return doc.MergeTable(
+    return MergeTable(
         method=_method(outcome.config.merge.method, summary["chosen"], groups=bool(groups)),
         theta_star_accuracy=summary["theta_star_accuracy"],
         best_single_accuracy=summary["best_single_accuracy"],
@@ -65,9 +65,9 @@ def _method(method: str, chosen: str, *, groups: bool) -> str:
     return f"{what} {_METHODS[method]} (setting `merge.method: {method}`). The result, theta_p, is {result}."
 
 
-def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
+def _ingredient(step: dict[str, Any], **more: Any) -> JigsawRow:
     """The row of one jigsaw, or of one group's soup, from a step of the merge's summary."""
-    return doc.JigsawRow(
+    return JigsawRow(
         validation_after=step["accuracy_after"],
         **more,
         **{name: step[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},

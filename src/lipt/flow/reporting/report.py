@@ -22,6 +22,8 @@ from lipt.flow.reporting.subset import chosen_names, subset_section
 from lipt.pipeline import Engine
 from lipt.report import document as doc
 from lipt.report.classes import ClassAccuracy
+from lipt.report.ledger import LedgerRow
+from lipt.report.subset import Subset
 from lipt.runtime import Attempt, Context
 
 
@@ -91,7 +93,7 @@ def write_report(
 
 
 def _stored(
-    ctx: Context, folder: str, names: list[str], ledger: list[doc.LedgerRow], engine: Engine
+    ctx: Context, folder: str, names: list[str], ledger: list[LedgerRow], engine: Engine
 ) -> doc.Document | None:
     """The report that is stored in this folder, if it covers the same artifacts and this run made none."""
     store = ctx.workspace.store
@@ -107,7 +109,7 @@ def _stored(
     return found.model_copy(update={"ledger": ledger})
 
 
-def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
+def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
         return subset_section(attempt, outcome)
 

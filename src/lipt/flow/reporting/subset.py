@@ -11,7 +11,7 @@ from PIL import Image
 from lipt.data.chunks import Dataset, read_samples
 from lipt.data.decoding import decode_stored, encode_png
 from lipt.flow.outcome import Outcome
-from lipt.report import document as doc
+from lipt.report.subset import Example, Histogram, Subset
 from lipt.runtime import Artifact, Attempt
 from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import SUBSET, read_subset
@@ -36,7 +36,7 @@ _SCORES = {
 }
 
 
-def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
+def subset_section(attempt: Attempt, outcome: Outcome) -> Subset:
     """The section about an outcome's subset. Reads the selection and `_EXAMPLES` images on each side."""
     dataset = open_dataset(attempt, outcome.prepared.dataset)
     selection = read_subset(attempt, outcome.subset, sources=True)
@@ -47,7 +47,7 @@ def subset_section(attempt: Attempt, outcome: Outcome) -> doc.Subset:
     kept = pa.compute.is_valid(table["rank"])
     scored = table["score"].null_count < len(table)
     weights = table.filter(kept)["weight"].to_numpy()
-    return doc.Subset(
+    return Subset(
         count=summary["count"],
         class_names=classes,
         kept_per_class=summary["kept_per_class"],
@@ -80,7 +80,7 @@ def score_name(algorithm: str, options: Mapping[str, Any]) -> str:
     return _SCORES.get(name, name)
 
 
-def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
+def _histogram(scores_N: Any, kept_N: Any) -> Histogram | None:
     scores_N = scores_N.astype(np.float64)  # float32 may have fewer than `_BINS` numbers between the scores
     finite = np.isfinite(scores_N)
     if not finite.any():
@@ -89,10 +89,10 @@ def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
     if not (np.diff(edges) > 0).all():  # all scores are equal, or nearly so
         return None
     counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
-    return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
+    return Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
 
 
-def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
+def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[Example]:
     """At most `_EXAMPLES` samples, spread evenly over the rows of `table`."""
     if not len(table):
         return []
@@ -103,7 +103,7 @@ def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc
         sample.position: sample for sample in read_samples(dataset.ranges_of("train", list(scores)), dataset.read)
     }
     return [
-        doc.Example(
+        Example(
             png_base64=_thumbnail(samples[position].image, f"sample {position}"),
             label=classes[samples[position].label],
             score=score,
