@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
 from lipt.adapters.store.file import FileStore
-from lipt.cli import doctor, main
+from lipt.cli import machine_checks, main
 from lipt.config import parse_config
 from lipt.errors import UsageError
 from lipt.selection import Selection
@@ -421,7 +421,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
 
 def test_a_doctor_leaves_no_folder_behind(tmp_path: Path) -> None:
     config = parse_config(TINY | {"workspace": str(tmp_path / "not/yet/there")})
-    assert "write, read, list, delete" in doctor._workspace(config)
+    assert "write, read, list, delete" in machine_checks.workspace(config)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -433,12 +433,12 @@ def test_two_doctors_of_one_workspace_do_not_disturb_each_other(
 
     def with_another(*arguments: Any) -> bytes:
         monkeypatch.setattr(FileStore, "_read", read)
-        doctor._workspace(config)
+        machine_checks.workspace(config)
         return read(*arguments)
 
     monkeypatch.setattr("os.getpid", lambda: 1)
     monkeypatch.setattr(FileStore, "_read", with_another)
-    assert "write, read, list, delete" in doctor._workspace(config)
+    assert "write, read, list, delete" in machine_checks.workspace(config)
 
 
 def test_doctor_works_where_the_extra_is_not_installed(

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, partial
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
-from uuid import uuid4
+from typing import Any
 
 import click
 
@@ -21,22 +16,12 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.cluster.kubeflow_client import address
 from lipt.adapters.cluster.patience import UnreachableError
-from lipt.adapters.cluster.preflight import UnknownError
-from lipt.adapters.store import open_store
-from lipt.adapters.store.file import FileStore
+from lipt.cli.machine_checks import CheckResult, check_machine, model, packages, run_check, selection, workspace
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.cli.submission import check_submittable, engine_options
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
 from lipt.pipeline import ClusterEngine
-
-if TYPE_CHECKING:
-    from lipt.flow.checks.facts import Facts
-    from lipt.runtime.context import Context
-
-P = ParamSpec("P")
-#: (True: ok, False: failed, None: could not be checked; the finding)
-CheckResult = tuple[bool | None, str]
 
 
 @click.command()
@@ -60,7 +45,7 @@ def doctor(
     if engine is None and (namespace or pairs):
         raise UsageError("-n and -p describe pods on a cluster", "add --engine argo or --engine kubeflow")
     config = load_config(config_path, list(overrides))
-    findings = _check_here(config) if engine is None else _check_cluster(config, engine, namespace, pairs)
+    findings = check_machine(config) if engine is None else _check_cluster(config, engine, namespace, pairs)
     if output == "json":
         print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
     else:
@@ -83,24 +68,6 @@ def _printer() -> Callable[[str], None]:
 _SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
-def _check_here(config: Config) -> dict[str, CheckResult]:
-    from lipt.runtime.context import Context
-
-    context = cache(partial(Context.of, config))  # one, so that the images are listed once; a check reports its error
-    found: list[Facts] = []
-    findings = {
-        "packages": _run_check(_packages, config),
-        "device": _run_check(_device, config),
-        "workspace": _run_check(_workspace, config),
-        "data": _run_check(_data, context, found),
-    }
-    facts = found[0] if found else _published(config)
-    findings |= {"model": _run_check(_model, config, facts), "selection": _run_check(_selection, config, facts)}
-    if all(ok for ok, _ in findings.values()):
-        findings["comparison"] = _run_check(_comparison, context)
-    return findings
-
-
 def _check_cluster(
     config: Config, engine: ClusterEngine, namespace: str | None, pairs: tuple[str, ...]
 ) -> dict[str, CheckResult]:
@@ -108,15 +75,15 @@ def _check_cluster(
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
     Pods.parse({"image": "lipt"} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
-    findings = {"packages": _run_check(_packages, config), "model": _run_check(_model, config, None)}
+    findings = {"packages": run_check(packages, config), "model": run_check(model, config, None)}
 
     def settings() -> str:
         unknown = "".join(f"; not checked: {what}" for what in check_submittable(config))
-        return f"{_selection(config, None)}; {config.workspace}{unknown}"
+        return f"{selection(config, None)}; {config.workspace}{unknown}"
 
-    findings["settings"] = _run_check(settings)
+    findings["settings"] = run_check(settings)
     if os.environ.get("LIPT_S3_ENDPOINT") and config.workspace.startswith("s3://"):
-        findings["workspace"] = _run_check(_workspace, config)
+        findings["workspace"] = run_check(workspace, config)
     try:
         cluster = Cluster(patience_s=_PATIENCE_S)
         findings["cluster"] = True, preflight.server(cluster, engine, namespace)
@@ -157,171 +124,22 @@ def _ask_cluster(
         parameters.update(found)
         return text
 
-    findings["pipeline"] = _run_check(pipeline)
+    findings["pipeline"] = run_check(pipeline)
     defaults = {name: value for name, value in parameters.items() if name in Pods.model_fields}
     pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
     site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
     endpoint = engine == "kubeflow" and address() is not None
-    findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
+    findings["rights"] = run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
-        findings[name] = _run_check(check, site)
+        findings[name] = run_check(check, site)
     if pods.queue:
-        findings["queue"] = _run_check(preflight.queue, site)
+        findings["queue"] = run_check(preflight.queue, site)
     if config.train.nodes > 1:
-        findings["service"] = _run_check(preflight.training_service, site)
+        findings["service"] = run_check(preflight.training_service, site)
     findings["pod"] = None, "skipped: fix the settings first"
     if findings["settings"][0]:
-        findings["pod"] = _run_check(preflight.pod, site, workspace=config.workspace, data=config.data.source)
+        findings["pod"] = run_check(preflight.pod, site, workspace=config.workspace, data=config.data.source)
 
 
 #: The other commands wait longer, for an API server that restarts.
 _PATIENCE_S = 3.0
-
-
-def _run_check(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> CheckResult:
-    try:
-        return True, check(*args, **kwargs)
-    except UnknownError as error:
-        return None, str(error)
-    except UnreachableError:
-        raise
-    except LiptError as error:
-        return False, str(error)
-
-
-def _packages(_config: Config) -> str:
-    return f"python {sys.version.split()[0]}, " + ", ".join(
-        f"{name} {version(name)}" for name in ("lipt", "torch", "torchvision")
-    )
-
-
-def _device(config: Config) -> str:
-    import torch
-
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise RunError("device: cuda, but torch sees no GPU", "set device: auto, or check the driver with nvidia-smi")
-    if config.device != "cpu" and torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"CPU, threads: {torch.get_num_threads()}, cores: {os.cpu_count()}"
-
-
-def _workspace(config: Config) -> str:
-    """Write, read back, list and delete a probe: the rights that a run needs."""
-    from lipt.report.numbers import format_bytes
-
-    store = open_store(config.workspace)
-    folder = Path(store.uri.removeprefix("file://")) if store.uri.startswith("file://") else None
-    new = [each for each in (folder, *folder.parents) if not each.exists()] if folder else []
-    probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
-    store.write(probe, b"probe", kind="other")
-    try:
-        if store.read(probe, kind="other") != b"probe" or probe not in store.list("doctor"):
-            raise RunError(f"{store.uri} does not return the written bytes", "check that no other program writes there")
-    finally:
-        store.delete(probe)
-    free = f", {format_bytes(_free_bytes(folder))} free" if folder else ""
-    with suppress(OSError):  # another process may have begun a run in it
-        for each in new:
-            each.rmdir()
-    return f"{store.uri}: write, read, list, delete{free}"
-
-
-def _free_bytes(folder: Path) -> int:
-    """Free space for this user on the disk of a folder, which need not exist yet."""
-    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
-
-
-def _data(context: Callable[[], Context], facts: list[Facts]) -> str:
-    """Adds what it learns to `facts`, also if images are damaged."""
-    from lipt.data.sources import check_one_size
-    from lipt.flow.checks.facts import Facts
-    from lipt.runtime.artifact import CHUNKS
-    from lipt.runtime.chunk_store import is_chunk_store
-    from lipt.runtime.dataset import listing, open_apart
-    from lipt.stages.ingest import named_store
-
-    ctx = context()
-    data = ctx.config.data
-    if is_chunk_store(data):
-        facts.append(Facts.of(data))
-        found = named_store(data)[0].summary
-        return f"{data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
-    source = open_apart(data, ctx.workspace.store.at(CHUNKS))
-    facts.append(Facts.of(data, partial(listing, ctx, source)))  # refuses what a run could not divide
-    source.read("train", 0)  # a sign of what ingestion could not read
-    if data.image_size is None:
-        check_one_size(source)
-    _check_space(ctx, source.num_bytes)
-    return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes, not decoded yet"
-
-
-def _check_space(ctx: Context, num_bytes: int) -> None:
-    """
-    Raises:
-        RunError: the disk of the workspace cannot take the images, and they are not in the workspace yet.
-    """
-    from lipt.report.numbers import format_bytes
-    from lipt.runtime.artifact import CHUNKS
-    from lipt.stages.ingest import ingest
-
-    store = ctx.workspace.store
-    if not isinstance(store, FileStore) or (free := _free_bytes(store.root)) >= num_bytes:
-        return
-    if free + sum(store.at(CHUNKS).sizes().values()) >= num_bytes:  # of an ingest that was stopped
-        return
-    if ingest(ctx).find() is None:
-        raise RunError(
-            f"{store.root}: {format_bytes(free)} free, the images need about {format_bytes(num_bytes)}",
-            "free space, or set `workspace` to a folder on another disk",
-        )
-
-
-def _model(config: Config, facts: Facts | None) -> str:
-    from lipt.flow.checks.model import check_model
-
-    weights = check_model(config, facts)
-    classes = f"{facts.classes} classes" if facts else "10 classes, as those of the data are not known"
-    return f"{config.model.name}: {weights:,} parameters at {classes}"
-
-
-def _selection(config: Config, facts: Facts | None) -> str:
-    """Checks the algorithm, its options, and that there are enough images for shards and subset."""
-    from lipt.flow.checks.validation import problems, raise_all
-    from lipt.report.numbers import format_budget
-    from lipt.runtime.algorithm import algorithm_label
-
-    raise_all(problems(config, facts))
-    kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
-    drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
-    lost, enough = facts.classes_without_images(config) if facts else ([], 0.0)
-    warning = ""
-    if lost:
-        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-        of_each = "" if len(lost) == 1 else " of each"
-        remedy = f": select.fraction={enough:g} keeps one{of_each}" if enough < 1 else ", as so few are there"
-        which = f"class {named} gets" if len(lost) == 1 else f"classes {named} get"
-        warning = f"; warning: {which} no image at {format_budget(kept)}{remedy}"
-    label = algorithm_label(config)
-    return f"{label}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}{warning}"
-
-
-def _published(config: Config) -> Facts | None:
-    """What is known of a published data set that cannot be downloaded; the check `data` then gives the reason."""
-    from lipt.data.sources import recognise
-    from lipt.flow.checks.facts import Facts
-
-    try:
-        return Facts.of(config.data) if recognise(config.data.source, config.data.format).published else None
-    except LiptError:
-        return None
-
-
-def _comparison(context: Callable[[], Context]) -> str:
-    """Checks `lipt compare` too. A run can work even if it fails."""
-    from lipt.flow.checks.validation import check_comparison
-
-    try:
-        chosen = check_comparison(context())
-    except LiptError as error:
-        raise UnknownError(f"`lipt compare` would fail: {error.message}", error.remedy) from None
-    return f"{len(chosen)} variants, {len(context().config.compare.seeds)} seeds"
