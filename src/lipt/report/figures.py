@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -22,6 +21,9 @@ PENS: list[dict[str, Any]] = [
     for line, marker in (("-", None), ("--", "o"), ("-.", "s"))
     for color in SERIES
 ]
+_NUM_COLOURED = len(SERIES) - 1
+"""Curves with a colour, where there are more than pens. The last colour looks like the grey of the others."""
+_GREY: dict[str, Any] = {"color": PLAIN, "linewidth": 0.7}
 _MAX_LABEL = 34
 MIN_SPAN = 0.1
 """Least span of an accuracy axis: a fraction of a point must not look like a big difference."""
@@ -165,10 +167,11 @@ def class_figure(kept_shares: Sequence[float]) -> str:
     return draw("classes", "Share kept of every class, sorted", plot)
 
 
-def training_figures(curves: Sequence[Curve]) -> list[str]:
+def training_figures(curves: Sequence[Curve], rows: Sequence[Row]) -> list[str]:
     """Training loss and training accuracy, if they have points."""
+    plot = partial(_plot_curves, curves=curves, coloured=coloured_curves(curves, rows))
     return [
-        draw(name, f"{label.capitalize()} by epoch", partial(_plot_curves, curves=curves, series=series, label=label))
+        draw(name, f"{label.capitalize()} by epoch", partial(plot, series=series, label=label))
         for name, label, series in (
             ("loss", "training loss", "train_loss"),
             ("curves", "training accuracy", "train_accuracy"),
@@ -177,19 +180,38 @@ def training_figures(curves: Sequence[Curve]) -> list[str]:
     ]
 
 
-def _plot_curves(axes: Axes, curves: Sequence[Curve], series: str, label: str) -> None:
-    """A line per curve, each with its own pen (up to `PENS`), the first on top."""
-    for order, (curve, pen) in enumerate(zip(curves, cycle(PENS), strict=False)):
+def coloured_curves(curves: Sequence[Curve], rows: Sequence[Row]) -> list[str]:
+    """Names of the curves with a pen of their own: of all, if there are enough pens. Else of
+    `_NUM_COLOURED`: the best selected row, the best random one, then the most accurate others."""
+    if len(curves) <= len(PENS):
+        return [curve.name for curve in curves]
+    best_first = sorted(rows, key=mean_accuracy, reverse=True)
+    best = {row.role: row for row in reversed(best_first)}
+    leaders = [best[role] for role in ("selected", "random") if role in best]
+    return [*dict.fromkeys(row.label for row in (*leaders, *best_first))][:_NUM_COLOURED]
+
+
+def _plot_curves(axes: Axes, curves: Sequence[Curve], coloured: Sequence[str], series: str, label: str) -> None:
+    """A line per curve: each of `coloured` with its own pen, the first on top; the others grey."""
+    pens = dict(zip(coloured, PENS, strict=False))
+    grey = []
+    for order, curve in enumerate(sorted(curves, key=lambda curve: curve.name not in pens)):
         values = getattr(curve, series)
         points = [(at, value) for at, value in zip(curve.epoch, values, strict=False) if value is not None]
         if not points:
             continue
-        style = pen | ({"marker": "o"} if len(points) == 1 else {})
+        style = pens.get(curve.name, _GREY) | ({"marker": "o"} if len(points) == 1 else {})
         every = max(1, len(points) // 8)
         style |= {"markersize": 4, "markevery": (order % every, every), "zorder": 3 - 0.01 * order}
-        axes.plot(*zip(*points, strict=True), label=shorten(curve.name), **style)
+        line = axes.plot(*zip(*points, strict=True), **style)
+        if curve.name in pens:
+            line[0].set_label(shorten(curve.name))
+        else:
+            grey += line
         if values[-1] is None:  # not finite any more: the training diverged
             axes.plot(*points[-1], "x", color=BAD, markersize=8, mew=2)
+    if grey:
+        grey[-1].set_label(f"{len(grey)} others")
     if series == "train_accuracy":
         axes.yaxis.set_major_formatter(_PERCENT)
     axes.set_xlabel("epoch")

@@ -8,7 +8,14 @@ from report_samples import curve, document, ledger, merge, png, row, subset
 
 from lipt.report.costs import stage_ledger
 from lipt.report.document import Provenance
-from lipt.report.figures import _plot_curves, accuracy_figure, accuracy_limits, shorten
+from lipt.report.figures import (
+    _plot_curves,
+    accuracy_figure,
+    accuracy_limits,
+    coloured_curves,
+    shorten,
+    training_figures,
+)
 from lipt.report.html_page import render
 from lipt.report.merging import JigsawRow
 from lipt.report.significance import accuracy_interval
@@ -249,7 +256,7 @@ def test_as_many_variants_as_a_comparison_has_are_told_apart_and_fit_their_legen
     seen = []
 
     def plot(axes):
-        _plot_curves(axes, [curve(name) for name in names], "train_accuracy", "training accuracy")
+        _plot_curves(axes, [curve(name) for name in names], names, "train_accuracy", "training accuracy")
         seen.append(axes)
 
     svg = draw("curves", "a label", plot)
@@ -263,6 +270,23 @@ def test_as_many_variants_as_a_comparison_has_are_told_apart_and_fit_their_legen
     assert box.x1 <= figure.bbox.width
     assert axes.get_window_extent().height > 150  # the plot is not squeezed by what lies below it
     assert all(shorten(name) in svg for name in names)
+
+
+def test_of_more_rows_than_pens_the_best_have_a_colour_and_a_name():
+    """The selected row and the random one are among them, although others are more accurate."""
+    rows = [row("lipt", [0.2], "selected"), row("random", [0.1], "random"), row("weak", [0.1], "random")]
+    rows += [row(f"m{at:02}", [0.3 + 0.01 * at]) for at in range(57)]
+    rows[1] = rows[1].model_copy(update={"accuracy": [0.15]})
+    curves = [curve(each.label) for each in rows]
+    best = ["lipt", "random", "m56", "m55", "m54"]
+    assert coloured_curves(curves, rows) == best
+    (svg, _) = training_figures(curves, rows)
+    assert re.findall(r">([\w ]+)</text>", svg)[-6:] == ["lipt", "random", "m54", "m55", "m56", "55 others"]
+    _, _, width, height = map(float, re.search(r'viewBox="(.*?)"', svg)[1].split())
+    assert height < width  # the legend is short, so the axes have room
+    told = "5 rows have a colour: the best chosen subset, the best random one, and those with the highest test accuracy"
+    assert told in render(document(rows=rows, curves=curves))
+    assert "have a colour" not in render(document(rows=rows[:18], curves=curves[:18]))
 
 
 def test_what_holds_training_only_is_called_training(page):
