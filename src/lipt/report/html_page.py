@@ -21,7 +21,7 @@ from lipt.report.document import Document, Provenance
 from lipt.report.merge_table import merge_section
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_moment, format_percent
-from lipt.report.race import race_error, race_result
+from lipt.report.race import race_error, race_result, round_headings
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets, sampling_error
 from lipt.report.subset import Example, Subset
 from lipt.report.verdict import judge
@@ -78,6 +78,7 @@ def render(
         "score_statements": all_statements(document.score_checks),
         "race_error": race_error(document),
         "race_result": race_result,
+        "race_rounds": round_headings(document),
         "subset": _subset_section(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves, document.rows)],
         "num_coloured": len(figures.coloured_curves(document.curves, document.rows)),

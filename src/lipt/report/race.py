@@ -5,6 +5,11 @@ from lipt.report.numbers import DASH
 from lipt.report.significance import sampling_error
 
 
+def round_headings(document: Document) -> list[str]:
+    """ "5 % of the steps" for each round, with the digits of the setting, so that no two are the same."""
+    return [f"{100 * share:.12g} % of the steps" for share in document.race_rounds]
+
+
 def race_error(document: Document) -> str | None:
     """How much the accuracies of the race may be off; None without a race, or if the images were not counted."""
     if not (document.race and document.race_images):

@@ -14,8 +14,8 @@ from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
 from lipt.report.next_step import Origin
-from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
-from lipt.report.race import race_error, race_result
+from lipt.report.numbers import DASH, format_percent, format_seconds
+from lipt.report.race import race_error, race_result, round_headings
 from lipt.report.significance import in_groups
 from lipt.report.sweep import LEGEND, OURS, TableTexts
 from lipt.report.verdict import Verdict
@@ -203,7 +203,7 @@ def stage_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
 
 def race_importance(document: Document) -> list[str]:
     """The result of the race and its rounds, the last round first."""
-    return ["result", *reversed(_rounds(document))]
+    return ["result", *reversed(round_headings(document))]
 
 
 def race_table(document: Document, shown: Collection[str]) -> Table:
@@ -212,7 +212,7 @@ def race_table(document: Document, shown: Collection[str]) -> Table:
     Args:
         shown: rounds and `result`.
     """
-    rounds = _rounds(document)
+    rounds = round_headings(document)
     kept = [heading for heading in (*rounds, "result") if heading in shown]
     seeds = document.rows[0].seeds
     table = _empty_table([f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy"], kept)
@@ -221,10 +221,6 @@ def race_table(document: Document, shown: Collection[str]) -> Table:
         cells = dict(reached) | {"result": race_result(row)}
         table.add_row(Text(row.label, style="bold" if row.won else ""), *(cells[heading] for heading in kept))
     return table
-
-
-def _rounds(document: Document) -> list[str]:
-    return [f"{format_budget(share)} of the steps" for share in document.race_rounds]
 
 
 def print_sweep(found: TableTexts, claims: Sequence[Sequence[str]] = (), *, whole: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,16 @@ def test_the_race_names_its_rounds_and_its_winner(capsys: pytest.CaptureFixture[
     ]
     print_report(document(), judge(raced.rows), whole=True)
     assert "race" not in capsys.readouterr().out
+
+
+def test_rounds_of_a_race_that_are_close_have_a_column_each(capsys: pytest.CaptureFixture[str]) -> None:
+    race = [RaceRow(label="ccs", accuracies=[0.55, 0.6234], won=True)]
+    raced = document(race=race, race_rounds=[0.1234, 0.12341])
+    print_report(raced, judge(raced.rows), whole=True)
+    assert re.search(
+        r"12\.34 % of the steps +12\.341 % of the steps.*\nccs +55\.00 % +62\.34 %", capsys.readouterr().out
+    )
+    assert '>after 12.34 % of the steps</th><th scope="col">after 12.341 % of the steps<' in render(raced)
 
 
 def test_the_race_tells_how_much_its_accuracies_may_be_off(capsys: pytest.CaptureFixture[str]) -> None:
