@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
@@ -24,6 +24,8 @@ from lipt.cli.sweep import run_and_save
 from lipt.config import load_sweep
 from lipt.config.sweep import ROWS
 from lipt.errors import RunError
+from lipt.forecast.kept_speeds import Speeds
+from lipt.forecast.sizes import DataSize
 from lipt.report.sweep import Result, read_lines, to_lines
 from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
@@ -47,6 +49,16 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture
+def known_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured."""
+
+    def speeds(_ctx: Context, _data: DataSize, stages: Collection[str]) -> Speeds:
+        return Speeds(measured="2026-11-30T00:00:00+00:00", busy=False, rates=dict.fromkeys(stages, 0.01))
+
+    monkeypatch.setattr("lipt.forecast.sweep.speeds_here", speeds)
+
+
 def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     main(["sweep", str(path), "--dry-run", "-o", "json"])
@@ -59,15 +71,28 @@ def test_the_prediction_of_a_sweep_names_a_busy_machine(
 ) -> None:
     monkeypatch.setattr("lipt.forecast.kept_speeds.is_busy", lambda _device: True)
     main(["sweep", str(sweep), "--dry-run"])
-    assert "busy" not in capsys.readouterr().err  # nothing is measured before the data are ingested
-    base = sweep.parent / "base.yaml"
-    base.write_text(yaml.safe_dump(TINY))
-    main(["stage", "ingest", str(base)])
-    capsys.readouterr()
-    main(["sweep", str(sweep), "--dry-run"])
     assert "this machine is busy, so the predicted times are unreliable\n  -> " in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("known_speeds")
+def test_the_time_of_a_sweep_is_predicted_before_and_after_ingestion_alike(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only ingestion tells how many blocks are scored. Before it, the time of all of them is counted."""
+    base = yaml.safe_load(sweep.read_text())["base"] | {"score": {"block_images": 500}}
+    sweep.write_text(yaml.safe_dump({"base": base, "grid": GRID}, sort_keys=False))
+    before = planned(sweep, capsys)
+    (note,) = before["assumptions"]
+    assert note == "the images are not ingested yet: the time for this is not predicted"
+    (sweep.parent / "base.yaml").write_text(yaml.safe_dump(base))
+    main(["stage", "ingest", str(sweep.parent / "base.yaml")])
+    after = planned(sweep, capsys)
+    assert not after["assumptions"]
+    assert after["stages"]["score"] > before["stages"]["score"]
+    assert before["seconds"] == pytest.approx(after["seconds"], rel=0.02)
+
+
+@pytest.mark.usefixtures("known_speeds")
 def test_a_sweep_shares_stages_and_continues(
     sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,8 +102,11 @@ def test_a_sweep_shares_stages_and_continues(
     stages = {"initialise": 2, "dispatch": 2, "pretrain": 12, "merge": 4, "train": 2 * (2 * 4 + 2 * 2)}
     assert {name: before["stages"][name] for name in stages} == stages
     main(["sweep", str(sweep), "--dry-run"])
-    assert capsys.readouterr().out.splitlines()[:2] == ["4 points x 4 rows x 2 seeds", "stage         times"]
-    assert (before["points"], before["rows"], before["seeds"], before["wall_s"]) == (4, 4, 2, None)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "4 points x 4 rows x 2 seeds",
+        "stage         times  time in all",
+    ]
+    assert (before["points"], before["rows"], before["seeds"]) == (4, 4, 2)
     assert not list(sweep.parent.glob("runs/train"))
 
     write = FileStore._write

@@ -9,7 +9,6 @@ import click
 
 from lipt.cli.options import print_json
 from lipt.config import Point
-from lipt.errors import UsageError
 from lipt.pipeline import STAGE_NAMES
 from lipt.report.numbers import format_count, format_seconds
 from lipt.runtime.context import Context
@@ -23,31 +22,27 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
     """
     from lipt.cli.busy import warn_if_busy
     from lipt.flow.sweep import missing_stages
-    from lipt.forecast.kept_speeds import Speeds, how_to_measure
+    from lipt.forecast.kept_speeds import how_to_measure
+    from lipt.forecast.sizes import is_ingested
     from lipt.forecast.sweep import forecast_sweep
 
     missing = missing_stages(ctx, points)
-    counted, unknown, speeds = Counter(each.stage for each in missing.values()), "", list[Speeds]()
+    counted = Counter(each.stage for each in missing.values())
     stages = {name: counted[name] for name in STAGE_NAMES if name in counted}
-    try:
-        seconds, speeds = forecast_sweep(missing)
-        warn_if_busy(speeds)
-    except UsageError as error:  # the data set is not ingested
-        seconds, unknown = {}, error.message
+    seconds, speeds = forecast_sweep(missing)
+    warn_if_busy(speeds)
+    notes = [] if is_ingested(ctx) else ["the images are not ingested yet: the time for this is not predicted"]
+    notes += how_to_measure(speeds)
     if output == "json":
-        wall_s = None if unknown else sum(seconds.values())
-        assumptions = [*how_to_measure(speeds), *([unknown] if unknown else [])]
-        print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s, "assumptions": assumptions})
+        wall_s = sum(seconds.values())
+        print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s, "assumptions": notes})
         return
     click.echo(product(sizes))
-    click.echo(f"{'stage':<12} {'times':>6}  {'' if unknown else 'time in all'}".rstrip())
+    click.echo(f"{'stage':<12} {'times':>6}  time in all")
     for stage, count in stages.items():
-        click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
-    if unknown:
-        click.echo(f"{unknown}. The time can be predicted once a run has ingested it")
-    else:
-        click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")
-    for line in how_to_measure(speeds):
+        click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds[stage])}")
+    click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")
+    for line in notes:
         click.echo(line)
 
 

@@ -8,15 +8,17 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from lipt.adapters.store import DatasetFiles, Store, open_store
-from lipt.config import Config, Data
+from lipt.config import Config, Data, override
 from lipt.data.chunks import Dataset, thumbnails_folder
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.data.images import image_shape, stream
 from lipt.data.shards import count_validation
 from lipt.errors import UsageError
+from lipt.flow.checks.facts import Facts
 from lipt.runtime.artifact import thumbnails_ref
 from lipt.runtime.chunk_store import is_chunk_store
 from lipt.runtime.context import Context
+from lipt.runtime.dataset import listing
 from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest
 from lipt.training.flops import flops_per_image
@@ -82,6 +84,21 @@ class DataSize:
         )
 
     @classmethod
+    def listed(cls, ctx: Context) -> DataSize:
+        """The sizes of data that are not ingested: counts as in the source, 3 bytes per pixel. At most one image is
+        read.
+
+        Raises:
+            LiptError: as `Facts.of`; the size of the images is unknown.
+        """
+        found, data = listing(ctx), ctx.config.data
+        facts = Facts.of(data, lambda: found)
+        side = max(facts.size) if facts.size else None
+        config = override(ctx.config, {"data": {"image_size": side}})
+        sizes = cls.described(config, images=facts.train, image_kb=3e-3 * (side or 0) ** 2, classes=facts.classes)
+        return replace(sizes, test=facts.test or sum(found.counts["test"]))
+
+    @classmethod
     def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> DataSize:
         """The sizes of hypothetical data.
 
@@ -125,6 +142,11 @@ class DataSize:
     def seen_as(self, settings: Data) -> DataSize:
         """The same data with images of `data.image_size`."""
         return replace(self, side=settings.image_size or self.side)
+
+
+def is_ingested(ctx: Context) -> bool:
+    """Whether the configuration's data set can be read without its source."""
+    return is_chunk_store(ctx.config.data) or ingest(ctx).find() is not None
 
 
 def stored_dataset(ctx: Context) -> Dataset:

@@ -6,7 +6,7 @@ from lipt.config import override
 from lipt.flow.sweep import Missing
 from lipt.forecast.kept_speeds import Speeds, speeds_here, speeds_key
 from lipt.forecast.machine import Machine
-from lipt.forecast.sizes import DataSize
+from lipt.forecast.sizes import DataSize, is_ingested
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import forecast
 from lipt.runtime.artifact import canonical_json
@@ -20,7 +20,7 @@ def forecast_sweep(missing: Mapping[str, Missing]) -> tuple[dict[str, float], li
         missing: as `flow.sweep.missing_stages` returns it.
 
     Raises:
-        UsageError: the data set is not ingested yet.
+        UsageError: the size of the images is unknown.
     """
     total: dict[str, float] = {}
     speeds: dict[bytes, Speeds] = {}
@@ -38,18 +38,25 @@ def forecast_sweep(missing: Mapping[str, Missing]) -> tuple[dict[str, float], li
 
 def _cost_of_choice(ctx: Context) -> float:
     """FLOPs of all stages before the main training, per FLOP of the main training."""
-    flops = {work.stage: work.parts * work.flops for work in work_of(ctx, DataSize.stored(ctx))}
+    flops = {work.stage: work.parts * work.flops for work in work_of(ctx, _data_of(ctx))}
     trained = flops.pop("train")
     return (sum(flops.values()) - flops["evaluate"]) / trained
 
 
 def _part_seconds(ctx: Context, speeds: dict[bytes, Speeds]) -> dict[str, float]:
     """Seconds of one part of each stage of a run. Configurations with equal networks and batches are measured once."""
-    data = DataSize.stored(ctx)
+    data = _data_of(ctx)
     works = work_of(ctx, data)
     names = [work.stage for work in works]
     key = speeds_key(ctx, data, names)
     if key not in speeds:
         speeds[key] = speeds_here(ctx, data, names)
     stages = forecast(works, speeds[key].of(Machine(), ctx), ctx.config, data.side)
-    return {each.stage: (each.wall_s - each.start_s) / each.parts for each in stages}
+    # Only ingestion tells the blocks that are scored. Until then a dry run counts one, for all candidates.
+    whole = set() if is_ingested(ctx) else {"score"}
+    parts = {each.stage: 1 if each.stage in whole else each.parts for each in stages}
+    return {each.stage: (each.wall_s - each.start_s) / parts[each.stage] for each in stages}
+
+
+def _data_of(ctx: Context) -> DataSize:
+    return DataSize.stored(ctx) if is_ingested(ctx) else DataSize.listed(ctx)
