@@ -31,12 +31,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and its explanation, and what is added to that with one seed and with several."""
+    """A heading and its explanation, and what is added to that with one seed, with several, and with many intervals."""
 
     heading: str
     meaning: str
     one_seed: str = ""
     several_seeds: str = ""
+    many_intervals: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ RESULT_COLUMNS = (
         "vs random",
         "points above the best random subset with the same budgets",
         one_seed=". With one seed the difference proves nothing",
-        several_seeds="; ± is half of the 95 % interval over seeds, paired by seed, on these test images. Of twenty "
-        "rows without a difference, one stands out by chance. With one or two seeds there is no interval, and the "
-        "difference proves nothing",
+        several_seeds="; ± is half of the 95 % interval over seeds, paired by seed, on these test images. With one "
+        "or two seeds there is no interval, and the difference proves nothing",
+        many_intervals=" Of twenty rows without a difference, one stands out by chance.",
     ),
     Column(
         "worst class",
@@ -83,11 +84,18 @@ COST_COLUMNS = (
     Column("FLOPs", "floating-point operations of all stages"),
 )
 COLUMNS = RESULT_COLUMNS + COST_COLUMNS
+#: Of five independent intervals of 95 %, one or more miss the truth with a probability of 23 %.
+_MANY = 5
 
 
 def comparison_groups(rows: Sequence[Row]) -> list[list[Line]]:
     """Lines grouped by equal budgets: only lines of one group may be ranked."""
     return [[_line(row, rows) for row in group] for group in group_by_budgets(rows)]
+
+
+def has_many_intervals(groups: Sequence[Sequence[Line]]) -> bool:
+    """Whether one of them may well exclude zero by chance: of `_MANY` and more."""
+    return sum("±" in cell.text for group in groups for line in group for cell in line.results) >= _MANY
 
 
 def filled(lines: Iterable[Sequence[Cell]]) -> list[int]:

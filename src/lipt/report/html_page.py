@@ -70,6 +70,7 @@ def render(
         "groups": groups,
         "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
         "several_seeds": any(len(row.seeds) > 1 for row in document.rows),
+        "many_intervals": comparison.has_many_intervals(groups),
         "interval_of": _interval_of(document),
         "first_seed": _first_seed(document),
         "stages": stage_names(document.rows),

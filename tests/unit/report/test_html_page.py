@@ -189,11 +189,19 @@ def test_the_sentences_of_several_runs_stand_below_the_name_of_each():
 def test_with_one_seed_nothing_is_a_mean_over_seeds() -> None:
     one = [row("lipt", [0.8], "selected"), row("random", [0.7], "random")]
     several = [each.model_copy(update={"seeds": [0, 1], "accuracy": each.accuracy * 2}) for each in one]
-    texts = "over seeds", "dot per seed", "Of twenty rows", "seed by seed"
+    texts = "over seeds", "dot per seed", "seed by seed"
     alone, many = (render(document(rows=rows, score_checks=[])) for rows in (one, several))
     assert not [text for text in texts if text in alone.replace("over seeds, paired", "")]
     assert all(text in many for text in texts)
     assert "With one seed the difference proves nothing." in alone
+
+
+def test_only_of_many_rows_one_may_stand_out_by_chance() -> None:
+    random, *others = (row(f"m{at}", [0.5, 0.6, 0.7]) for at in range(6))
+    random = random.model_copy(update={"role": "random"})
+    told = "the difference proves nothing. Of twenty rows without a difference, one stands out by chance."
+    assert told in render(document(rows=[random, *others]))
+    assert "by chance" not in render(document(rows=[random, *others[1:]]))
 
 
 def test_images_stand_by_class_then_by_score_on_both_sides() -> None:
