@@ -12,7 +12,10 @@ from select import select
 
 import pytest
 
+from lipt.config import Config
+from lipt.flow.address import REPORT
 from tests.programs import lipt
+from tests.unit.report.report_samples import document
 
 #: shell -> the file below the home folder from which it learns to complete
 SHELLS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/lipt.fish"}
@@ -81,3 +84,32 @@ def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> N
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     ended = lipt(_LIPT_COMPLETE="bash_complete", **words)
     assert ended.stdout.split() == [f"plain,{name}" for name in offered]
+
+
+@pytest.mark.parametrize("verb", ["open", "report", "export"])
+def test_completion_knows_the_runs_that_lipt_ls_lists(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in ("photos-1", "photos-2"):
+        folder = tmp_path / f"{Config().workspace}/reports/{run}"
+        folder.mkdir(parents=True)
+        (folder / REPORT).write_text(document(run_id=run, ledger=[], subset=None, classes=None).model_dump_json())
+    (tmp_path / "runs/reports/photos-stopped").mkdir()
+    (tmp_path / "photos.yaml").touch()
+    assert [line.split()[0] for line in lipt("ls").stdout.splitlines()[1:]] == ["photos-1", "photos-2"]
+    offered = {"pho": ["plain,photos-1", "plain,photos-2", "plain,photos.yaml"], "no": ["file,no"]}
+    for begun, names in offered.items():
+        ended = lipt(_LIPT_COMPLETE="bash_complete", COMP_WORDS=f"lipt {verb} {begun}", COMP_CWORD="2")
+        assert ended.stdout.split() == names
+
+
+def test_to_complete_a_run_nothing_slow_is_imported() -> None:
+    code = """
+import sys
+from lipt.cli import cli
+for verb in ("open", "report", "export"):
+    cli.get_command(None, verb).params[0].shell_complete(None, "")
+sys.exit(bool({"lipt.config", "pydantic", "numpy", "torch"} & {*sys.modules}))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

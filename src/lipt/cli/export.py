@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from lipt.cli.options import output_option, print_json, set_option
+from lipt.cli.suggestions import runs
 from lipt.cli.verbose import is_quiet
 from lipt.errors import UsageError
 from lipt.report.numbers import format_percent
@@ -30,7 +31,7 @@ _KINDS: dict[str, ImagesKind | Literal["network"]] = {
 
 
 @click.command()
-@click.argument("run", metavar="CONFIG")
+@click.argument("run", metavar="CONFIG", shell_complete=runs)
 @set_option
 @click.option("--to", required=True, metavar="TARGET", help="list.txt, FILE.csv, FILE.tar, FILE.pt2 or a new folder.")
 @output_option

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from lipt.cli.options import set_option
+from lipt.cli.suggestions import runs
 
 
 @click.command("open")
-@click.argument("run", metavar="CONFIG")
+@click.argument("run", metavar="CONFIG", shell_complete=runs)
 @set_option
 def open_report(run: str, overrides: tuple[str, ...]) -> None:
     """Open the report of a finished run of CONFIG in a browser, and print its path.

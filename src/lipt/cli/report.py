@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from lipt.cli.finished import Found, find_report, write_here
+from lipt.cli import suggestions
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.errors import LiptError, all_in_one
-from lipt.report.costs import spent
-from lipt.report.document import Document
-from lipt.report.next_step import Origin, identity_of
-from lipt.report.verdict import judge
+
+if TYPE_CHECKING:  # the imports take longer than the tab key may
+    from lipt.cli.finished import Found
+    from lipt.report.document import Document
+    from lipt.report.next_step import Origin
 
 
 @click.command()
-@click.argument("runs", metavar="CONFIG...", nargs=-1, required=True)
+@click.argument("runs", metavar="CONFIG...", nargs=-1, required=True, shell_complete=suggestions.runs)
 @set_option
 @output_option
 def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> None:
@@ -30,6 +32,9 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     the handle of a run on a cluster. The report of a handle is also written into the current folder. Its store is that
     of the cluster's runs, unless LIPT_S3_ENDPOINT names one.
     """
+    from lipt.cli.finished import write_here
+    from lipt.report.next_step import Origin, identity_of
+
     with ExitStack() as stack:
         reports = _find_all(runs, overrides, stack)
         named = {each.location: (run, each) for run, each in reports}.values()  # a run that is named twice counts once
@@ -63,7 +68,9 @@ def _find_all(runs: Sequence[str], overrides: tuple[str, ...], stack: ExitStack)
     Raises:
         LiptError: names all that were not found.
     """
-    found, problems = list[tuple[str, Found]](), dict[str, LiptError]()
+    from lipt.cli.finished import find_report
+
+    found, problems = list[tuple[str, "Found"]](), dict[str, LiptError]()
     for run in runs:
         try:
             found.append((run, find_report(run, overrides, stack)))
@@ -105,6 +112,9 @@ def show_report(document: Document, location: str | None, output: str, origins: 
     Args:
         origins: run -> its configuration, for the commands that the report ends with.
     """
+    from lipt.report.costs import spent
+    from lipt.report.verdict import judge
+
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]

@@ -1,11 +1,14 @@
-"""What the shell offers at the tab key: settings, their values, algorithms, networks, stages, parameters of pods."""
+"""What the shell offers at the tab key: settings, their values, algorithms, networks, stages, runs, pod parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from glob import escape
+from pathlib import Path
 from typing import Any, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -32,6 +35,17 @@ def pod_parameters() -> list[str]:
     from lipt.adapters.cluster.job_manifest import Pods
 
     return [f"{name}=" for name in Pods.model_fields]
+
+
+def runs(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The finished runs in the default workspace and the configurations here; if none begins like this, any file.
+
+    The names of the files tell them, because `lipt.config` takes too long to import for a key.
+    """
+    reports = Path("runs").glob(f"reports/{escape(begun)}*/report.json")
+    configs = Path().glob(f"{escape(begun)}*.y*ml")
+    names = sorted([*(path.parent.name for path in reports), *map(str, configs)])
+    return [*map(CompletionItem, names)] or [CompletionItem(begun, type="file")]
 
 
 def settings(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
