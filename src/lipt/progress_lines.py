@@ -29,7 +29,7 @@ class Standing:
     total: int = 0
     """0 if unknown."""
     text: str = ""
-    """The unit, and further information."""
+    """The unit; after a comma, further information."""
     since: float = field(default_factory=time.monotonic)
     first: tuple[float, int] | None = None
     """Time of the first message and the work done by then: a stage may continue from a checkpoint."""
@@ -46,12 +46,13 @@ class Standing:
         return f"{self.done:,} {self.text}" if self.done else ""
 
     def line(self) -> str:
-        """`90 s  1,280 of 51,600 images  142/s  6 min left`."""
+        """`90 s  1,280 of 51,600 images  142 images/s  6 min left`."""
         now = time.monotonic()
         parts = [_duration(now - self.since), self.counts()]
         if self.first and now > self.first[0] and self.done > self.first[1]:
             rate = (self.done - self.first[1]) / (now - self.first[0])
-            parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
+            unit = self.text.partition(",")[0]
+            parts.append(f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s")
             if self.total:
                 parts.append(f"{_duration((self.total - self.done) / rate)} left")
         return "  ".join(filter(None, parts))

@@ -33,7 +33,7 @@ def test_a_long_stage_says_where_it_stands_and_when_it_will_end() -> None:
     time.sleep(0.2)
     reporter.advance("train ccs", 2000, 5000, "images, epoch 2 of 4")
     text = until(stream, "left")
-    assert re.search(r"train ccs +0 s  2,000 of 5,000 images, epoch 2 of 4  [\d,]+/s  \d+ s left\n", text)
+    assert re.search(r"train ccs +0 s  2,000 of 5,000 images, epoch 2 of 4  [\d,]+ images/s  \d+ s left\n", text)
     reporter.done("train ccs", 1.0, {})
     said = stream.getvalue()
     time.sleep(0.2)
@@ -47,7 +47,7 @@ def test_a_stage_that_goes_on_is_as_fast_as_what_it_does_now() -> None:
     reporter.advance("train", 900_000, 1_000_000, "images")
     time.sleep(0.1)
     reporter.advance("train", 900_010, 1_000_000, "images")
-    (rate,) = re.findall(r"([\d,.]+)/s", reporter.running["train"].line())
+    (rate,) = re.findall(r"([\d,.]+) images/s", reporter.running["train"].line())
     assert float(rate.replace(",", "")) < 110
     reporter.close()
 

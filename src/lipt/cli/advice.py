@@ -19,7 +19,7 @@ from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, forecast
-from lipt.forecast.ways import LABELS, SHARES, Option, configured, nearest_measured, options
+from lipt.forecast.ways import LABELS, SHARES, Option, configured, is_own, nearest_measured, options
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.report.terminal import print_table, print_text
@@ -36,6 +36,9 @@ _NOTES = (
     "random weights they pay if many trainings use one subset, or if one training sees each image of the subset often "
     "enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
 )
+
+#: Marks the row of the configuration.
+_OWN = "*"
 
 
 def show_advice(
@@ -64,6 +67,7 @@ def show_advice(
         return works, forecast(works, narrow if changed.score.proxy else machine, changed, data.side)
 
     found = options(config, data, predict, storage_bytes=limits.storage_bytes)
+    own = next((each for each in found if is_own(config, each)), None)
     advice = advise(found, limits, data.classes)
     if output == "json":
         listed = [asdict(each) | _gain(each) for each in found]
@@ -72,13 +76,15 @@ def show_advice(
         print_json({"options": listed, "advice": chosen, "why": advice.why})
         return
     print_text(_training(config, ctx, data))
-    listed_options = found if is_verbose() else [each for each in found if _is_listed(each, advice)]
+    listed_options = found if is_verbose() else [each for each in found if _is_listed(each, advice) or each is own]
     ordered = sorted(listed_options, key=lambda each: (each.gain_steps or 0, each.share))
     importance = ("gain", machine.hours, "in steps", "stored", "steps", "read", "of them scoring")
     hidden = ["options without a measured gain"] if len(ordered) < len(found) else []
     print_table(
-        lambda shown: _table(ordered, advice, machine.hours, shown), importance, whole=is_verbose(), hidden=hidden
+        lambda shown: _table(ordered, advice, own, machine.hours, shown), importance, whole=is_verbose(), hidden=hidden
     )
+    if own:
+        print_text(f"{_OWN} your configuration")
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
     for line in (*_NOTES, *how_to_measure([speeds] if speeds else [])):
@@ -119,7 +125,8 @@ def _training(config: Config, ctx: Context, data: DataSize) -> str:
     times = f"{passes:,.0f} times" if passes >= 2 else "about once" if passes >= 0.5 else "at most once"
     nearest = nearest_measured(steps)
     return (
-        f"Your configuration trains {steps:,.0f} steps, and sees each kept image {times}. "
+        f"Your configuration keeps {format_budget(config.select.fraction)}, trains {steps:,.0f} steps, and sees each "
+        f"kept image {times}. "
         f"The nearest measurement has {nearest:,} steps.\n"
     )
 
@@ -140,10 +147,11 @@ def _named(option: Option) -> str:
     return f"keep {kept}, choose by {LABELS[option.way]}"
 
 
-def _table(found: Sequence[Option], advice: Advice, hours: str, shown: Collection[str]) -> Table:
+def _table(found: Sequence[Option], advice: Advice, own: Option | None, hours: str, shown: Collection[str]) -> Table:
     """A row per option.
 
     Args:
+        own: that of the configuration.
         hours: `Machine.hours`.
         shown: headings of columns.
     """
@@ -165,6 +173,7 @@ def _table(found: Sequence[Option], advice: Advice, hours: str, shown: Collectio
         share = "all" if each.way == "all" else format_budget(each.share)
         drawn, fixed = f"all, {share} per epoch", f"{share} ({each.images:,})"
         kept = drawn if each.way == "rs2" else fixed
+        kept += f" {_OWN}" if each is own else ""
         style = "bold" if each is advice.option else ""
         table.add_row(kept, LABELS[each.way], *(cells[heading] for heading in headings), style=style)
     return table

@@ -23,9 +23,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Amount(click.FloatRange):
-    """A finite number: `nan` would pass every comparison with a bound."""
+    """A finite number: `nan` would pass every comparison with a bound.
 
-    name = "number"
+    Args:
+        unit: which the number is given in, for messages.
+    """
+
+    def __init__(self, *, unit: str = "", **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self.name = f"number of {unit}" if unit else "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -40,18 +40,34 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
 @click.option("--images", type=click.IntRange(min=2), help="Plan for hypothetical data: number of training images.")
 @click.option(
     "--image-kb",
-    type=Amount(min=0, min_open=True),
+    type=Amount(min=0, min_open=True, unit="kB"),
+    metavar="KB",
     default=110,
     show_default=True,
-    help="With --images: average size in kB.",
+    help="With --images: average size of an image, in kB.",
 )
 @click.option(
     "--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="With --images: number of classes."
 )
 @click.option("--advise", is_flag=True, help="Show what keeping 1 to 30 % would cost instead, and advise settings.")
-@click.option("--storage", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: room for images.")
-@click.option("--transfer", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: images to read.")
-@click.option("--gpu-hours", type=Amount(min=0, min_open=True), metavar="H", help="With --advise: the most to spend.")
+@click.option(
+    "--storage",
+    type=Amount(min=0, min_open=True, unit="GB"),
+    metavar="GB",
+    help="With --advise: room for the kept images, in GB, such as 0.5.",
+)
+@click.option(
+    "--transfer",
+    type=Amount(min=0, min_open=True, unit="GB"),
+    metavar="GB",
+    help="With --advise: the most that the run may read, in GB.",
+)
+@click.option(
+    "--gpu-hours",
+    type=Amount(min=0, min_open=True, unit="hours"),
+    metavar="H",
+    help="With --advise: the most to spend, in hours; without a GPU, of this machine.",
+)
 @output_option
 def plan(
     config_path: str,

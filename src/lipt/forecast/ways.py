@@ -16,7 +16,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget
-from lipt.runtime.algorithm import proxy_width
+from lipt.runtime.algorithm import algorithm_of, proxy_width
 from lipt.runtime.budgets import kept_images, passes_of
 from lipt.selection.auto import DUAL_GAINS, MEASURED_EPOCHS, THETA_P_GAINS, rule_by_passes
 
@@ -161,6 +161,13 @@ def _to_paste(config: Config, way: Way, share: float) -> dict[str, Any]:
         if found := reset | settings.get(section, {}):
             settings[section] = found
     return settings
+
+
+def is_own(config: Config, option: Option) -> bool:
+    """Whether the configuration chooses as this option does, and keeps as much."""
+    other = override(config, dict(option.settings))
+    select = other.select.model_copy(update={"algorithm": config.select.algorithm})
+    return algorithm_of(other) == algorithm_of(config) and other.model_copy(update={"select": select}) == config
 
 
 def options(

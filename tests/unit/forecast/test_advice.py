@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
 import yaml
@@ -118,7 +119,7 @@ def test_without_limits_there_is_no_advice(path: str) -> None:
 def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) -> None:
     lines = on_terminal(80, "-m", "lipt", "plan", path, "--calibrate", path, "--advise").splitlines()
     text = " ".join(" ".join(lines).split())  # a busy machine is named first
-    assert re.search(r"Your configuration trains \d+ steps, and sees each kept image 4 times", text)
+    assert re.search(r"Your configuration keeps 10 %, trains \d+ steps, and sees each kept image 4 times", text)
     assert "The nearest measurement has 500 steps." in text
     (heading,) = (line for line in lines if line.startswith("keep "))
     for column in (" hours", "gain", "in steps"):
@@ -126,6 +127,9 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     assert ("GPU hours" in heading) == torch.cuda.is_available()
     assert text.count("-v shows") == text.count("-v ") == 1
     assert "of them scoring, options without a measured gain too" in text
+    (own,) = (line for line in lines if " * " in line)
+    assert re.match(r"10 % \(\d+\) \* +scores of theta_p \(ccs\) ", own)
+    assert "* your configuration" in lines
     (note,) = (at for at, line in enumerate(lines) if line.startswith("in steps: "))
     assert lines[note + 1].startswith("  ")
     assert lines[note + 2].startswith("The hours of 10 epochs")
@@ -133,6 +137,22 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     measured = [int(row.split()[-1].replace(",", "")) for row in rows if "±" in row]
     assert measured == sorted(measured)
     assert len(measured) > 10
+
+
+def test_the_row_of_the_configuration_is_marked_if_there_is_one(path: str) -> None:
+    def marked(*settings: str) -> list[str]:
+        options = [word for setting in settings for word in ("--set", setting)]
+        return re.findall(r"^(.*) \*  +(.*?)  ", shown(path, *options), re.MULTILINE)
+
+    assert marked("select.algorithm=random", "select.fraction=1", "train.epoch_fraction=0.05") == [
+        ("all, 5 % per epoch", "fresh draws (RS2)")
+    ]
+    assert not marked("select.algorithm=herding")
+
+
+def test_a_limit_that_is_no_number_names_its_unit() -> None:
+    with pytest.raises(click.BadParameter, match="'5GB' is not a valid number of GB"):
+        cli.main(["plan", "any.yaml", "--advise", "--storage", "5GB"], standalone_mode=False)
 
 
 def test_without_limits_the_last_line_is_a_command_that_gives_one_recommendation(path: str) -> None:
