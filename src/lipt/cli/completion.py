@@ -13,7 +13,7 @@ _FIRST = {
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes verbs, options, settings, names and runs in SHELL. Add it to the shell's start file:
+    """Print a script that completes verbs, options, settings, names and runs in SHELL. Add it to the start file:
 
     \b
     bash  lipt completion bash >> ~/.bashrc

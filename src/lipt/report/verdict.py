@@ -13,7 +13,7 @@ from typing import Literal
 from lipt.report.document import Row
 from lipt.report.names import RANDOM
 from lipt.report.next_step import ENOUGH_SEEDS, NextStep
-from lipt.report.numbers import format_multiple, format_percent, format_points, format_whole
+from lipt.report.numbers import format_count, format_multiple, format_percent, format_points, format_whole
 from lipt.report.price import against_its_price, better_at_its_price
 from lipt.report.rivals import (
     against_classic,
@@ -32,6 +32,7 @@ from lipt.report.significance import (
     random_rivals,
     same_budgets,
     same_epoch_budget,
+    sampling_error,
     strongest_random,
 )
 from lipt.report.words import inside, join, length, of_seeds, run_of, shares, too_few
@@ -39,6 +40,8 @@ from lipt.report.words import inside, join, length, of_seeds, run_of, shares, to
 #: A wider interval that contains 0 tells nothing. Most choices that beat random on docs/results do so by 2 to 10
 #: points, in intervals of ±0.3 to ±3: one that is wider cannot tell such a gain from a loss.
 _MAX_HALF_WIDTH = 0.03
+#: With so few test images that their error is larger, nothing is told: choices gain 2 to 10 points.
+_MAX_TEST_ERROR = 0.1
 #: Leads the reason of `auto` or of a race.
 _WHY = "Why this algorithm: "
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
@@ -137,7 +140,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
     delta = difference(row, random)
     price = [*price_over_random(row, random), *against_its_price(row, others, random), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
-    step = NextStep.after(row, random, delta) if _open(delta) else None
+    step = NextStep.after(row, random, delta) if _open(delta) and not _few_images(row, delta) else None
     headline = _headline(row, random, delta)
     level: Level = delta.level
     if level == "wins" and (better := better_at_its_price(row, others)):
@@ -164,8 +167,17 @@ def _open(delta: Difference) -> bool:
     return delta.level == "tie" and delta.half_width > _MAX_HALF_WIDTH
 
 
+def _few_images(row: Row, delta: Difference) -> bool:
+    """Whether the test set is too small to tell anything, so that neither more seeds nor more steps help."""
+    error = sampling_error(mean_accuracy(row), row.num_test_images)
+    return error > _MAX_TEST_ERROR and abs(delta.mean) <= delta.test_half_width
+
+
 def _headline(row: Row, random: Row, delta: Difference) -> str:
     points, budgets = format_points(delta.mean), shares(row)
+    if delta.level == "unknown" and _few_images(row, delta):
+        images = format_count(row.num_test_images, "test image")
+        return f"{row.label} against {inside(random)} at {budgets}: {images} cannot tell which is better."
     if delta.at_chance:
         return f"{row.label} and {inside(random)} are both at chance at {budgets}: the comparison says nothing."
     if delta.level == "unknown":
@@ -236,6 +248,17 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
     """The two accuracies, the interval, and the evidence that the seeds give."""
     ours, theirs = map(format_percent, compared_means(row, random))
     numbers = f"Test accuracy: {ours} against {theirs}{of_seeds(row, random)} after {length(row)}"
+    told = numbers
+    if delta.half_width is not None and not delta.at_chance:
+        low, high = _interval(delta, delta.half_width)
+        told += f"; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)"
+    if _few_images(row, delta):
+        error = 100 * sampling_error(mean_accuracy(row), row.num_test_images)
+        return (
+            f"{told}; with {format_count(row.num_test_images, 'test image')} an accuracy has an error of about "
+            f"±{error:.0f} points (95 %). Use more test images: add some to the test split; without one, raise "
+            "`data.test_fraction`."
+        )
     if delta.at_chance:
         return (
             f"{numbers}; always predicting the most frequent class is right for {format_percent(row.chance)} of the "
@@ -247,8 +270,7 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
             f"about ±{100 * delta.test_half_width:.2f} points (95 %), and another seed draws other weights and splits."
         )
-    low, high = _interval(delta, delta.half_width)
-    return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."
+    return f"{told}."
 
 
 def _interval(delta: Difference, half_width: float) -> tuple[str, str]:

@@ -85,6 +85,19 @@ def test_at_chance_the_comparison_says_nothing():
     assert _judge([0.12, 0.121, 0.119], [0.1001, 0.1000, 0.1001]).level == "wins"  # one of them learned something
 
 
+@pytest.mark.parametrize("ours", [[0.2], [0.4], [0.2, 0.1, 0.2]])
+def test_too_few_test_images_are_named_and_neither_steps_nor_seeds_are_advised(ours):
+    rows = [row("lipt", ours, "selected"), row("random", [0.1] * len(ours), "random")]
+    verdict = judge([each.model_copy(update={"num_test_images": 10}) for each in rows])
+    assert verdict.headline == "lipt against random at 10 % of the data: 10 test images cannot tell which is better."
+    assert "with 10 test images an accuracy has an error of about ±" in verdict.sentences[0]
+    assert verdict.sentences[0].endswith("add some to the test split; without one, raise `data.test_fraction`.")
+    assert "more steps" not in verdict.sentences[0]
+    assert verdict.next_step is None
+    many = judge([each.model_copy(update={"num_test_images": 1_000}) for each in rows])
+    assert "data.test_fraction" not in many.sentences[0]
+
+
 @pytest.mark.parametrize(
     ("images", "level"),
     [(133_000, "wins"), (100_000, "unknown")],
