@@ -390,7 +390,16 @@ def test_a_dry_run_counts_the_trainings_of_each_round(tmp_path: Path) -> None:
     shown = StringIO()
     ctx = context(tmp_path)
     planned = run(Context.of(ctx.config, Reporter(shown), dry_run=True))
-    assert shown.getvalue().count("race ") == len(planned.race) == 5 + 3
+    assert len(planned.race) == 5 + 3
+    lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+    assert ctx.config.select.race
+    first, second = (f"{100 * share:g} %" for share in ctx.config.select.race.rounds)
+    assert len([line for line in lines if line.startswith("race ") and line.endswith(f", {first} would run")]) == 5
+    # Who takes part in the next round, and who wins, is not known.
+    assert [line for line in lines if line.startswith("race") and second in line] == [
+        f"race, {second} would run the 3 that are ahead"
+    ]
+    assert next(line for line in lines if line.startswith("train ")).endswith(", if it wins would run")
 
 
 def test_a_sweep_counts_the_trainings_of_a_race(tmp_path: Path) -> None:

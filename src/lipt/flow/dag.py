@@ -253,7 +253,10 @@ def train_and_evaluate(
         contest = scoring.race(ctx)
         scores, race, losers = scoring.made(ctx), contest.trainings(), contest.losers(subset)
     ctx = of_winner(ctx, subset)
-    model = train(ctx, prepared.dataset, subset, *start_of(ctx.config, prepared, merged)).make()
+    training = train(ctx, prepared.dataset, subset, *start_of(ctx.config, prepared, merged))
+    if not all(each.is_finished for each in race.values()):  # a dry run that does not know the winner
+        training = replace(training, label=f"{training.label}, if it wins")
+    model = training.make()
     return Outcome(
         config=ctx.config,
         prepared=prepared,

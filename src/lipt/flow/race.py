@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lipt.errors import RunError
+from lipt.progress import QuietReporter
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import contestants, label_with_options, needs_of
 from lipt.runtime.processes.parts import Made, make_parts
@@ -83,7 +84,9 @@ class Race:
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]
             elsewhere(indices, self.stage)
-            made, lost = self.train(indices)
+            if unknown:
+                self.ctx.reporter.note(f"race, {100 * share:g} %", f" would run  the {len(field)} that are ahead")
+            made, lost = self.train(indices, silent=bool(unknown))
             for error in lost.values():
                 raise error
             if all(artifact.is_finished for artifact in made.values()):
@@ -104,9 +107,14 @@ class Race:
         winner = next((contestant for contestant in unknown if contestant), 0) if unknown else field[0]
         return self.subsets[winner]
 
-    def train(self, indices: Iterable[int]) -> Made:
-        """Do these trainings of the race."""
-        return make_parts(self.ctx, race, {index: self._inputs(index) for index in indices})
+    def train(self, indices: Iterable[int], *, silent: bool = False) -> Made:
+        """Do these trainings of the race.
+
+        Args:
+            silent: of a dry run that does not know who takes part.
+        """
+        ctx = replace(self.ctx, reporter=QuietReporter()) if silent else self.ctx
+        return make_parts(ctx, race, {index: self._inputs(index) for index in indices})
 
     def trainings(self) -> dict[int, Artifact]:
         """The finished trainings by index. Those of contestants that are out are left out, although another race on
