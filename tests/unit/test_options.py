@@ -32,7 +32,7 @@ def test_an_amount_is_finite_and_in_its_range(text: str) -> None:
     [
         (["run"], "lipt run: missing argument 'CONFIG'\n  -> lipt run --help\n"),
         (["run", "a.yaml", "--sett", "a=b"], "lipt run: no option --sett\n  -> did you mean '--set'?\n"),
-        (["gc", "runs", "--days", "x"], "lipt gc: invalid value for '--days': 'x' is not a valid number"),
+        (["gc", "runs", "--days", "x"], "lipt gc: invalid value for '--days': 'x' is not a valid number of days"),
     ],
 )
 def test_a_command_that_is_not_understood_has_the_form_of_all_errors(

@@ -164,7 +164,7 @@ def cancel(handle: str) -> None:
 
 @click.command()
 @click.argument("handle")
-@click.option("--box", help="Show only this box and its workers.")
+@click.option("--box", help="Show only this box, such as train, and its workers.")
 @click.option("-f", "--follow", is_flag=True, help="Show what is new until the run ends.")
 @output_option
 def logs(handle: str, box: str | None, follow: bool, output: str) -> None:

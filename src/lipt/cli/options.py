@@ -42,7 +42,7 @@ class Amount(click.FloatRange):
 
 def set_option(function: F) -> F:
     """--set."""
-    text = "Override a setting; repeatable."
+    text = "Override a setting, such as select.fraction=0.05; repeatable."
     return click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help=text, shell_complete=settings)(
         function
     )
@@ -71,7 +71,7 @@ def dry_run_option(shows: str) -> Callable[[F], F]:
 
 
 #: What the dry run of a command with many stages does.
-PREDICTS = "time this machine to predict how long the stages take"
+PREDICTS = "predict how long the stages take on this machine"
 
 
 def check_plan_as_text(dry_run: bool, output: str) -> None:

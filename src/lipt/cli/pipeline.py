@@ -18,7 +18,7 @@ _EXPORTS = {
 
 @click.group()
 def pipeline() -> None:
-    """Compiled pipelines and manifests."""
+    """Write compiled pipelines, or the manifests."""
 
 
 @pipeline.command(short_help="Write a pipeline, or the manifests.", epilog="Example: lipt pipeline export lipt")

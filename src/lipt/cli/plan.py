@@ -27,7 +27,13 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
     metavar="CONFIG",
     help="Take speeds from this finished run; repeat it for runs of other sizes.",
 )
-@click.option("--engine", type=click.Choice(["local", "argo", "kubeflow"]), default="local", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "argo", "kubeflow"]),
+    default="local",
+    show_default=True,
+    help="Plan for this machine (local), or for a cluster.",
+)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes with a GPU.")
 @click.option(
     "-m",
@@ -35,9 +41,11 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"Property of nodes or store, repeatable: {', '.join(_NUMBERS)}.",
+    help=f"Property of nodes or store, such as gpu_tflops=80; repeatable. The names: {', '.join(_NUMBERS)}.",
 )
-@click.option("--images", type=click.IntRange(min=2), help="Plan for hypothetical data: number of training images.")
+@click.option(
+    "--images", type=click.IntRange(min=2), help="Plan for data that you do not have: number of training images."
+)
 @click.option(
     "--image-kb",
     type=Amount(min=0, min_open=True, unit="kB"),

@@ -32,7 +32,7 @@ from lipt.flow.paper import NAMES, PaperSweep, Profile
     "--only",
     multiple=True,
     metavar="AXIS=VALUE",
-    help="Only points with this value, in files of their own; repeatable.",
+    help="Only points with this value, such as select.fraction=0.1; repeatable. Their files carry it in their names.",
 )
 @click.option(
     "--results",
@@ -54,7 +54,8 @@ def reproduce(
     draw: bool,
     dry_run: bool,
 ) -> None:
-    """Repeat a table or figure of the paper as a sweep, with its numbers beside ours and random beside each.
+    """Repeat a table or figure of the paper as a sweep. Beside our numbers stand the paper's, and those of random
+    subsets.
 
     --set changes the base of the sweep. After an interruption, run the same command again to continue. With --engine,
     the runs start on a cluster, as with `lipt sweep`.

@@ -59,7 +59,7 @@ _BLOCK = ("labels", "logits", "features")
     "--algorithm",
     default="auto",
     show_default=True,
-    help="Name of the selection algorithm.",
+    help="Name of the selection algorithm, such as ccs.",
     shell_complete=completes(algorithms),
 )
 @click.option(
@@ -69,10 +69,20 @@ _BLOCK = ("labels", "logits", "features")
 )
 @click.option("--k", type=click.IntRange(min=1), help="Number of samples to keep, instead of --fraction.")
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the algorithm; repeatable.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the algorithm, such as score=aum; repeatable.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--note", "notes", multiple=True, metavar="NAME=VALUE", help="Stored in the file's provenance; repeatable."
+    "--note",
+    "notes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Stored in the file's provenance, such as model=resnet18; repeatable.",
 )
 @click.option("--to", required=True, type=click.Path(), help="Parquet file to write; Selection.load reads it.")
 @output_option

@@ -46,10 +46,12 @@ def engine_options(help_text: str, *, required: bool = False) -> Callable[[F], F
                 "pairs",
                 multiple=True,
                 metavar="NAME=VALUE",
-                help="A parameter of the pipeline, such as gpus=1.",
+                help="A parameter of the pipeline, such as gpus=1; repeatable.",
                 shell_complete=completes(pod_parameters),
             ),
-            click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow."),
+            click.option(
+                "-n", "--namespace", help="Namespace of the runs. Default: lipt for argo, kubeflow for kubeflow."
+            ),
             click.option("--engine", type=engines, required=required, help=help_text),
         ):
             function = option(function)

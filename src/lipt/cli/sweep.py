@@ -49,7 +49,7 @@ def sweep(
 ) -> None:
     """Run a comparison at each point of a grid over settings.
 
-    FILE contains `base`, the settings or the path of a configuration, and `grid`: for each setting a list of values.
+    FILE contains `base` (settings, or the path of a configuration) and `grid` (for each setting a list of values).
     --set changes `base`. After an interruption, run the same command again to continue.
 
     With --engine, each row of each point is a run on a cluster. The command starts the runs that are missing, waits for

@@ -76,7 +76,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "config": Verb("config", "Show a configuration, or its JSON schema.", "lipt config show photos.yaml"),
         "completion": Verb(
             "completion",
-            "Print the script that completes verbs, settings and algorithms.",
+            "Print the script that completes verbs, settings and runs.",
             "lipt completion bash >> ~/.bashrc",
         ),
     },

@@ -66,10 +66,11 @@ def _shortened(line: str) -> str:
 @click.argument("workspace", default=_DEFAULT)
 @click.option(
     "--days",
-    type=Amount(min=0),
+    type=Amount(min=0, unit="days"),
+    metavar="DAYS",
     default=7,
     show_default=True,
-    help="Keep younger artifacts, and what they were made from.",
+    help="Keep artifacts that are younger, and what they were made from.",
 )
 @click.option("--dry-run", is_flag=True, help="List them; remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -77,13 +78,17 @@ def _shortened(line: str) -> str:
 def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
     """List the artifacts that no report and no sweep of WORKSPACE (default: runs) refers to, ask, and remove them.
 
-    A run notes what it needs when it has ended, a sweep after each point. So nothing is removed while a stage runs in
-    WORKSPACE; start no run there while `gc` removes. The artifacts of a stopped run are listed once they, and all that
-    was made from them, are older than --days. Its last checkpoint counts as one of them. What a run on a cluster goes
-    on from stays until the run has ended, for 30 days at most. To give up a run or a sweep, first delete its folder in
-    WORKSPACE/reports or its files in WORKSPACE/sweeps. To give up the last one, delete WORKSPACE.
+    A run writes down what it needs when it ends, a sweep after each point. So `gc` removes nothing while a stage runs
+    in WORKSPACE. Start no run there while it removes.
 
-    Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
+    The artifacts of a stopped run, its last checkpoint among them, are listed once they, and all that was made from
+    them, are older than --days. A run on a cluster keeps what it needs to continue until it has ended, for 30 days at
+    most.
+
+    To give up a run or a sweep, first delete its folder in WORKSPACE/reports or its files in WORKSPACE/sweeps. To give
+    up the last one, delete WORKSPACE.
+
+    A file that a killed process left half written (.lipt-tmp-*) is removed, too, once it is a day old.
     """
     if output == "json" and not (yes or dry_run):
         raise UsageError("-o json asks no question", "add --yes, or --dry-run")
