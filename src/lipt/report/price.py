@@ -42,7 +42,9 @@ def judges_of_price(row: Row) -> list[str]:
     return [LONGER, CONTINUED] if row.scorer and not row.continued else [LONGER]
 
 
-def against_its_price(row: Row, others: Sequence[Row], random: Row | None = None) -> Iterator[str]:
+def against_its_price(
+    row: Row, others: Sequence[Row], random: Row | None = None, *, compared_next: bool = False
+) -> Iterator[str]:
     """Whether the choice is worth its FLOPs: compared with random that gets them as more steps, and with random that
     starts from the model for which they were spent.
 
@@ -50,6 +52,7 @@ def against_its_price(row: Row, others: Sequence[Row], random: Row | None = None
 
     Args:
         random: the row with which `price_over_random` compares.
+        compared_next: the verdict ends with a `NextStep`, which has these rows.
     """
     longer_rows, continued_rows = _same_price(row, others)
     measured = {name for name, rows in ((LONGER, longer_rows), (CONTINUED, continued_rows)) if rows}
@@ -60,10 +63,11 @@ def against_its_price(row: Row, others: Sequence[Row], random: Row | None = None
         if not of_race and not (random and row.flops and random.flops):
             yield f"{told[0].upper()}{told[1:]}."
         # A sentence of its own: side by side, what several runs say alike is said once.
-        yield (
-            f"Add {names} to `compare.variants` of `lipt compare` to see what random draws gain "
-            f"{' or '.join(missing.values())}."
-        )
+        gains = f"what random draws gain {' or '.join(missing.values())}"
+        if compared_next:
+            yield f"The comparison below also has {names}, to show {gains}."
+        else:
+            yield f"Add {names} to `compare.variants` of `lipt compare` to see {gains}."
     yield from _against_longer(row, longer_rows)
     yield from _against_continued(row, continued_rows)
 

@@ -138,9 +138,10 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
             told.append("`train.random_baseline: true` also trains on a random subset of the same size.")
         return Verdict(headline=headline, level="unknown", sentences=[*told, *sentences])
     delta = difference(row, random)
-    price = [*price_over_random(row, random), *against_its_price(row, others, random), *against_its_scorer(row)]
-    sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     step = NextStep.after(row, random, delta) if _open(delta) and not _few_images(row, delta) else None
+    worth = against_its_price(row, others, random, compared_next=step is not None)
+    price = [*price_over_random(row, random), *worth, *against_its_scorer(row)]
+    sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     headline = _headline(row, random, delta)
     level: Level = delta.level
     if level == "wins" and (better := better_at_its_price(row, others)):

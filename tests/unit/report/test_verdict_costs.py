@@ -173,16 +173,16 @@ def test_a_plain_run_says_what_its_choice_cost():
     random = row("random", [0.75], "random", flops=1.3e12, train_flops=1e12, choice_flops=0)
     text = " ".join(judge([ours, random]).sentences)
     assert (
-        "takes 2.38x the FLOPs: the choice alone took 3 times the FLOPs of the training. Add `random-longer` to "
-        "`compare.variants` of" in text
+        "takes 2.38x the FLOPs: the choice alone took 3 times the FLOPs of the training. The comparison below also has "
+        "`random-longer`, to show what random draws gain from more steps." in text
     )
     other = {"runs": ["b"], "data": "b"}
     cheap = ours.model_copy(update=other | {"label": "lipt [b]", "choice_flops": 1.4e12})
     beside = random.model_copy(update=other | {"label": "random [b]"})
     (hint,) = (each for each in judge([ours, random, cheap, beside]).sentences if "random-longer" in each)
-    assert hint.startswith("Add `random-longer` to")  # side by side it is said once, and the prices of both
+    assert hint.startswith("The comparison below also has")  # side by side it is said once, and the prices of both
     both = judge([ours.model_copy(update={"scorer": "theta_p"}), random])
-    assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
+    assert "below also has `random-longer` and `random-continued`, to show" in " ".join(both.sentences)
     assert both.next_step
     assert both.next_step.variants == ("lipt", "random", "random-longer", "random-continued")
     longer = row("longer", [0.8], "longer", steps=3_000, flops=3.1e12, label="random-longer")
