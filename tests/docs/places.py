@@ -20,7 +20,7 @@ VERBS = {
 }  # fmt: skip
 #: What else runs here, in a reader's folder or in a copy of the repository.
 _SHELL = re.compile(
-    r"git clone REPOSITORY|cd |python -m venv |source |export LIPT_METRICS=|make (pipelines|reference)$|lipt --version"
+    r"git clone REPOSITORY|cd |python3 -m venv |source |export LIPT_METRICS=|make (pipelines|reference)$|lipt --version"
 )
 
 #: Reasons why a command is executed nowhere; each with the commands that it explains.

@@ -140,7 +140,7 @@ LINEAR = nn.Sequential(nn.Flatten(), nn.Linear(192, C))
         (LINEAR, Stream(), "the data set has no length"),
         (LINEAR, Samples(), "the data set is empty"),
         (LINEAR, Samples(IMAGE), "the data set gives Tensor, not an image and a label"),
-        (LINEAR, Samples((np.zeros(3), 0)), "an image is a ndarray, not a tensor or a PIL image"),
+        (LINEAR, Samples((np.zeros(3), 0)), "an image has the type ndarray, not tensor or PIL image"),
         (LINEAR, Samples((IMAGE, 0, 0, "name")), "the data set gives (Tensor, int, int, str)"),
         (LINEAR, Samples((IMAGE, "cat")), "labels: values of type <U3, not numbers"),
         (LINEAR, Samples((IMAGE, 0.5)), "labels must be integers"),

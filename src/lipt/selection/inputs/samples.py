@@ -130,7 +130,7 @@ def _as_image(x: Any) -> Tensor:
         pixels_HWC = np.array(x, dtype=np.float32).reshape(x.height, x.width, -1) / 255
         return torch.from_numpy(pixels_HWC).permute(2, 0, 1).contiguous()
     raise UsageError(
-        f"an image is a {type(x).__name__}, not a tensor or a PIL image", "turn it into a tensor with transform="
+        f"an image has the type {type(x).__name__}, not tensor or PIL image", "turn it into a tensor with transform="
     )
 
 
