@@ -67,6 +67,9 @@ def test_parameters_may_be_text() -> None:
         ({"cpu": "0"}, "parameter cpu is '0'"),
         ({"cpu": "four"}, "parameter cpu is 'four'"),
         ({"image": ""}, "parameter image is ''"),
+        ({"image": "https://registry.example/lipt:1"}, "parameter image is 'https://registry.example/lipt:1'"),
+        ({"image": "registry.example/Team/lipt:1"}, "parameter image is 'registry.example/Team/lipt:1'"),
+        ({"image": "lipt:1:cpu"}, "parameter image is 'lipt:1:cpu'"),
         ({"s3": "../secrets"}, "parameter s3 is '../secrets'"),
         ({"queue": "Team A"}, "parameter queue is 'Team A'\n  -> write it like \"team-a\""),
         ({"priority": "low!"}, "parameter priority is 'low!'"),
@@ -76,6 +79,21 @@ def test_a_wrong_parameter_is_named(parameters: dict[str, Any], message: str) ->
     with pytest.raises(UsageError) as caught:
         Pods.parse({"image": "x"} | parameters)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lipt:0.1.0",
+        "REGISTRY/lipt:0.1.0",
+        "registry.example:5000/team/li-pt__x.y:V1.0_a",
+        f"ghcr.io/me/lipt:1@sha256:{'a' * 64}",
+        "[::1]:5000/lipt",
+        "quay.io/minio/minio:RELEASE.2025-09-07T16-13-09Z",
+    ],
+)
+def test_every_name_that_a_node_can_pull_is_accepted(name: str) -> None:
+    assert Pods.parse({"image": name}).image == name
 
 
 def test_gpu_workers_never_share_a_node_and_cpu_workers_prefer_not_to() -> None:

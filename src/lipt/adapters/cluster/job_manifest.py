@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNe
 
 from lipt import liveness, metrics
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
-from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, Toleration, amount
+from lipt.adapters.cluster.values import Bytes, Cpus, ImageName, ObjectName, Toleration, amount
 from lipt.errors import UsageError, did_you_mean
 from lipt.version import __version__
 
@@ -55,7 +55,7 @@ class Pods(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str = Field(pattern=r"^\S+$", examples=[f"lipt:{__version__}"])
+    image: ImageName = Field(examples=[f"lipt:{__version__}"])
     gpus: NonNegativeInt = Field(0, examples=[1])
     gpu_resource: str = Field("nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")
     """Name under which nodes offer GPUs: `amd.com/gpu`, `nvidia.com/mig-2g.20gb` …"""

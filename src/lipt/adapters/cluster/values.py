@@ -10,6 +10,16 @@ from pydantic import AfterValidator, StringConstraints
 #: The name of an object: lower case, digits, `-` and `.`.
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
 
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+#: The name of an image: `[HOST[:PORT]/]NAME[:TAG][@DIGEST]`. Only the host may have capital letters.
+ImageName = Annotated[
+    str,
+    StringConstraints(
+        pattern=rf"^(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$"
+    ),
+]
+
 _QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,2}))?", re.ASCII)
 _FACTORS = {name: 10.0 ** (3 * power) for power, name in enumerate("num kMGTPE", start=-3) if name != " "} | {
     f"{name}i": 1024.0**power for power, name in enumerate("KMGTPE", start=1)
