@@ -180,6 +180,16 @@ def test_in_a_pod_of_a_run_the_remedies_name_its_secret_and_its_config_map(
             open_store("s3://bucket/x")
 
 
+def test_in_a_pod_of_a_run_an_unreachable_store_leads_to_its_config_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(type("Handler", (Status,), {"status": 503})) as address:
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
+        with pytest.raises(TransientError, match="that LIPT_S3_ENDPOINT is correct, then run the same command again"):
+            open_store("s3://bucket/x").list()
+        monkeypatch.setenv("LIPT_POD", "x")
+        with pytest.raises(TransientError, match="that `endpoint` in the ConfigMap of -p s3=NAME is correct, then try"):
+            open_store("s3://bucket/x").list()
+
+
 def test_folders_in_a_bucket_are_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Folders) as address:
         monkeypatch.setenv("LIPT_S3_ENDPOINT", address)
