@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from lipt.adapters.cluster.admission import explained
+from lipt.adapters.cluster.engine import repeated
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError, TransientError, UsageError
 from lipt.version import __version__
@@ -204,14 +205,16 @@ def test_the_page_of_a_login_is_no_run(namespace: str, monkeypatch: pytest.Monke
                 "message": "Failed to get a run: ResourceNotFoundError: Run ours not found",
                 "details": [{"@type": "type.googleapis.com/google.rpc.Status", "message": "Run ours not found"}],
             },
-            "Kubeflow Pipelines does not know it: Run ours not found",
+            "Kubeflow Pipelines does not know it: Run ours not found\n"
+            "  -> check the run's handle. The results of a run that was deleted stay: `lipt ls WORKSPACE` lists them",
         ),
         (
             404,
             {"kind": "Status", "message": 'services "ml-pipeline" not found', "details": {"kind": "services"}},
-            'Kubeflow Pipelines cannot be reached through the cluster: services "ml-pipeline" not found',
+            'Kubeflow Pipelines cannot be reached through the cluster: services "ml-pipeline" not found\n'
+            "  -> correct the namespace, or set KFP_ENDPOINT to the address of Kubeflow Pipelines",
         ),
-        (400, {}, "Kubeflow Pipelines rejects it: Bad Request"),
+        (400, {}, "Kubeflow Pipelines rejects it: Bad Request\n  -> correct that value"),
     ],
 )
 def test_an_error_is_the_message_of_the_answer(
@@ -221,7 +224,7 @@ def test_an_error_is_the_message_of_the_answer(
     server.refusals.append((status, document))
     with pytest.raises(LiptError) as raised:
         client.state("ours")
-    assert raised.value.message == message
+    assert str(raised.value) == message
 
 
 def _node(name: str, phase: str, message: str | None = None, started: str = "1") -> dict[str, Any]:
@@ -257,26 +260,40 @@ def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server
     assert state.message == "exceeded quota"
 
 
-def test_a_box_that_is_repeated_has_the_reason_of_the_attempt_before_as_such(server: type[Server]) -> None:
-    driver = _node("t(0).root(0).merge-driver(0)", "Succeeded")
+def test_a_box_that_is_repeated_shows_the_reason_of_the_attempt_before_as_such(server: type[Server]) -> None:
+    nodes = [
+        _node("t(0).root(0).dispatch-driver(0)", "Error", "pod deleted", started="1"),
+        _node("t(0).root(0).dispatch-driver(1)", "Succeeded", started="2"),
+        _node("t(0).root(0).dispatch(0).executor(0)", "Error", "pod deleted", started="3"),
+        _node("t(0).root(0).dispatch(0).executor(1)", "Succeeded", started="4"),
+        _node("t(0).root(0).merge-driver(0)", "Error", "pod deleted", started="5"),
+        _node("t(0).root(0).merge-driver(1)", "Succeeded", started="6"),
+        _node("t(0).root(0).merge(0).executor(0)", "Error", "node lost", started="7"),
+        _node("t(0).root(0).merge(0).executor(1)", "Running", started="8"),
+    ]
+    workflow: dict[str, Any] = {"metadata": {"name": "t"}, "status": {}}
+    workflow["status"]["nodes"] = {str(i): node for i, node in enumerate(nodes)}
+    cluster = Answers({_WORKFLOWS: {"items": [workflow]}})
+    server.runs.append({"run_id": "ours", "state": "RUNNING"})
+    state = Kubeflow(cluster, "vision").state("ours")
+    assert [box.message for box in state.boxes] == ["", "", "attempt 2 (before: node lost)", "", ""]
+    newest = nodes[-1]
+    for changes in ({"message": "PodInitializing"}, {"phase": "Pending", "startedAt": None}):
+        workflow["status"]["nodes"]["7"] = newest | changes
+        state = Kubeflow(cluster, "vision").state("ours")
+        assert [box.message for box in state.boxes] == ["", "", "attempt 2 (before: node lost)", "", ""]
+    workflow["status"]["nodes"]["7"] = newest | {"phase": "Failed"}
+    assert Kubeflow(cluster, "vision").state("ours").boxes[2].message == "node lost"
+    workflow["status"]["nodes"]["7"] = newest | {"phase": "Succeeded"}
+    assert not any(box.message for box in Kubeflow(cluster, "vision").state("ours").boxes)
+    del workflow["status"]["nodes"]["6"], workflow["status"]["nodes"]["7"]  # its second driver has succeeded
+    assert not any(box.message for box in Kubeflow(cluster, "vision").state("ours").boxes)
+
+
+def test_the_refusal_of_the_attempt_before_is_over() -> None:
     refused = 'pods "t-merge-7" is forbidden: exceeded quota: q'
-    lost = _node("t(0).root(0).merge(0).executor(0)", "Error", refused, started="2")
-    newer = _node("t(0).root(0).merge(0).executor(1)", "Running", started="3")
-    server.runs.append(_FAILED | {"state": "RUNNING"})
-
-    def message(*nodes: dict[str, Any]) -> str:
-        workflow = {"metadata": {"name": "t"}, "status": {"nodes": dict(enumerate(nodes))}}
-        return Kubeflow(Answers({_WORKFLOWS: {"items": [workflow]}}), "vision").state("ours").boxes[2].message
-
-    assert message(lost, driver) == refused
-    assert explained(message(lost, driver), "vision").startswith("1 pod is not admitted: exceeded quota: q -> ")
-    for newest in (newer, newer | {"phase": "Pending", "startedAt": None}):
-        told = message(newest, lost, driver)
-        assert told == f"attempt 2 (before: {refused})"
-        assert explained(told, "vision") == told  # this attempt is admitted
-    assert message(newer | {"message": "PodInitializing"}, lost, driver) == "PodInitializing"
-    assert message(newer | {"phase": "Failed"}, lost, driver) == refused
-    assert message(newer | {"phase": "Succeeded"}, lost, driver) == ""
+    assert explained(refused, "vision").startswith("1 pod is not admitted: exceeded quota: q -> ")
+    assert explained(repeated(2, refused), "vision") == repeated(2, refused)
 
 
 _DRIVER = """\

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
-from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated, said
 from lipt.adapters.cluster.job_manifest import labels_of
 from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
 from lipt.errors import RunError, UsageError
@@ -115,13 +115,13 @@ class Argo:
         for box in BOXES:
             tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
             whole: dict[str, Any] = next((node for node in tried if node["displayName"] == box), {})
-            told = [node for node in tried if node.get("message")]
+            told = [node for node in tried if said(node)]
             # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", _began(node)))
             reached = _phase(whole.get("phase", "")) if whole else unreached
             message = told[-1]["message"] if told and reached != "Succeeded" else ""  # else that of an earlier attempt
             attempts = sorted((node for node in tried if node["type"] == "Pod"), key=_began)
-            if message and reached == "Running" and len(attempts) > 1 and not attempts[-1].get("message"):
+            if message and reached == "Running" and len(attempts) > 1 and not said(attempts[-1]):
                 message = repeated(len(attempts), message)
             if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated

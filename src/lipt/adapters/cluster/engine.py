@@ -50,6 +50,16 @@ def repeated(attempts: int, message: str) -> str:
     return f"attempt {attempts}{BEFORE}{message})"
 
 
+#: Messages of a pod that is about to start: nothing has to be done.
+STARTING = ("PodInitializing", "ContainerCreating")
+
+
+def said(node: Mapping[str, Any]) -> str:
+    """The message of a workflow's node; empty if its pod is only about to start."""
+    message = str(node.get("message") or "")
+    return "" if message in STARTING else message
+
+
 class EngineClient(Protocol):
     """The part of an engine that `lipt submit`, `status`, `logs`, `cancel` and `report` need."""
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
-from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated, said
 from lipt.adapters.cluster.kubeflow_client import call, connect
 from lipt.adapters.cluster.last_words import with_reason
 from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience
@@ -103,11 +103,8 @@ class Kubeflow:
         )
 
     def _messages(self, run: str, boxes: Collection[str]) -> dict[str | None, str]:
-        """Box -> why its last pod failed or cannot start, or the one before it failed; None: why a pod of no box did.
-
-        Kubeflow Pipelines does not say it, but the workflow does. Empty without the workflow, or without the right to
-        see it.
-        """
+        """Box -> why its last pod failed or cannot start, or is repeated; None: why a pod of no box did. Kubeflow
+        Pipelines does not say it, but the workflow does. Empty without the workflow, or without the right to see it."""
         try:
             workflow = self._workflow(run)
         except (MissingError, RefusedError):
@@ -115,25 +112,19 @@ class Kubeflow:
         if workflow.get("spec", {}).get("activeDeadlineSeconds") == 0:  # so KFP ends a workflow, and calls it FAILED
             return {None: "cancelled"}
         nodes = workflow.get("status", {}).get("nodes", {}).values()
-        pods = [node for node in nodes if node["type"] == "Pod"]
-        tried: dict[str | None, list[dict[str, Any]]] = {}
-        for node in sorted(pods, key=lambda node: str(node.get("startedAt"))):
-            tried.setdefault(_box_of(node["name"], boxes), []).append(node)
-        name = str(workflow["metadata"]["name"])
-        return {box: text for box, of_box in tried.items() if (text := self._message(name, of_box, of_a_box=bool(box)))}
-
-    def _message(self, workflow: str, tried: list[dict[str, Any]], *, of_a_box: bool) -> str:
-        """The message of the pods of one box, or of all pods of no box; earlier ones come first."""
-        told = [node for node in tried if node.get("message") and node["phase"] != "Succeeded"]
-        if not told:
-            return ""
-        message, last = with_reason(self.cluster, self.namespace, workflow, told[-1]), tried[-1]
-        if of_a_box and last is not told[-1]:
-            if last["phase"] == "Succeeded":
-                return ""
-            if last["phase"] in ("Running", "Pending"):
-                return repeated(sum("-driver(" not in node["name"] for node in tried), message)
-        return message
+        pods = sorted((node for node in nodes if node["type"] == "Pod"), key=lambda node: str(node.get("startedAt")))
+        last = {_box_of(node["name"], boxes): node for node in pods}
+        told = dict[str | None, str]()
+        for box, newest in last.items():
+            if newest["phase"] == "Succeeded":
+                continue
+            attempts = [node for node in pods if _step_of(node) == _step_of(newest)]
+            failed = next((node for node in reversed(attempts) if said(node)), None)
+            if failed is not None:
+                why = with_reason(self.cluster, self.namespace, str(workflow["metadata"]["name"]), failed)
+                again = failed is not newest and newest["phase"] in ("Running", "Pending")
+                told[box] = repeated(len(attempts), why) if again else why
+        return told
 
     def cancel(self, run: str) -> None:
         if self._ask(lambda: self.client.get_run(run)).state != "CANCELING":  # it refuses to end a run twice
@@ -221,6 +212,11 @@ def _box_of(node: str, boxes: Collection[str]) -> str | None:
     """
     parts = [part.partition("(")[0].removesuffix("-driver") for part in node.split(".")]
     return next((part for part in reversed(parts) if part in boxes), None)
+
+
+def _step_of(pod: dict[str, Any]) -> str:
+    """What the attempts of a step have in common: the name of their node without its last number."""
+    return str(pod["name"]).rpartition("(")[0]
 
 
 def _phase(state: str | None) -> str:

@@ -114,7 +114,7 @@ def call(function: Callable[[], T]) -> T:
     except (HTTPError, OSError) as error:
         raise UnreachableError(
             f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
-            "set KFP_ENDPOINT, or check the cluster",
+            "see whether it runs: `kubectl -n kubeflow get pods -l app=ml-pipeline`; or set KFP_ENDPOINT",
         ) from None
     except ValueError as error:
         if "header value" not in str(error):
@@ -129,12 +129,16 @@ def _translated(error: Any) -> LiptError:
     text = _message(error)
     if 'services "ml-pipeline"' in text:  # the cluster's API server, which passes requests on, does not find it
         return UsageError(
-            f"Kubeflow Pipelines cannot be reached through the cluster: {text}", "set KFP_ENDPOINT to its address"
+            f"Kubeflow Pipelines cannot be reached through the cluster: {text}",
+            "correct the namespace, or set KFP_ENDPOINT to the address of Kubeflow Pipelines",
         )
     if error.status in (401, 403):
         return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant the permission")
     if error.status == 404:
-        return MissingError(f"Kubeflow Pipelines does not know it: {text}", "check the run's handle")
+        return MissingError(
+            f"Kubeflow Pipelines does not know it: {text}",
+            "check the run's handle. The results of a run that was deleted stay: `lipt ls WORKSPACE` lists them",
+        )
     if error.status == 400:
         return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
     if error.status == 429 or error.status >= 500:
