@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -11,12 +12,12 @@ from datetime import datetime
 import click
 import yaml
 
-from lipt.adapters.cluster.admission import explained
+from lipt.adapters.cluster.admission import FOR_A_NODE, explained
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
+from lipt.adapters.cluster.last_words import what_then
 from lipt.adapters.cluster.printed import GrowingLog
 from lipt.adapters.cluster.runs import (
-    FOR_A_NODE,
     Handle,
     PodLog,
     delete_jobs,
@@ -83,7 +84,7 @@ def submit(
             remedy = goes_on if isinstance(error, TransientError) else f"{error.remedy}; {goes_on}"
             raise type(error)(error.message, remedy) from error
         if output == "text":
-            _show(state)
+            _show(_with_remedies(state, {}, namespace))
         _exit_if_failed(state)
 
 
@@ -99,18 +100,37 @@ def status(handle: str, wait: bool, output: str) -> None:
     why = dict[str, str]()
     if not state.over:
         with suppress(MissingError, RefusedError):  # not started yet; no right to see pods
-            why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
-            if any(FOR_A_NODE in text for text in why.values()):
-                nowhere = no_node(cluster, address.engine, address.namespace, state.parameters)
-                remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
-                why = {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
-    told = {box.name: why.get(box.name) or explained(box.message, address.namespace) for box in state.boxes}
-    state = replace(state, boxes=[replace(box, message=told[box.name]) for box in state.boxes])
+            why = _waiting(cluster, address, engine, state)
+    state = _with_remedies(state, why, address.namespace)
     if output == "json":
         print_json(asdict(state))
     else:
         _show(state)
     _exit_if_failed(state)
+
+
+def _with_remedies(state: RunState, why: Mapping[str, str], namespace: str) -> RunState:
+    """The state with messages that say what to do.
+
+    Args:
+        why: box -> why its pods do not start, in place of the message of the engine.
+    """
+    boxes = []
+    for box in state.boxes:
+        message = why.get(box.name) or explained(box.message, namespace)
+        then = what_then(message) if box.phase == "Failed" else ""
+        boxes.append(replace(box, message=f"{message}{then}"))
+    return replace(state, boxes=boxes, message=explained(state.message, namespace))
+
+
+def _waiting(cluster: Cluster, handle: Handle, engine: EngineClient, state: RunState) -> dict[str, str]:
+    """Box -> why its pods do not start, and what to do."""
+    why = waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run))
+    if not any(FOR_A_NODE in text for text in why.values()):
+        return why
+    nowhere = no_node(cluster, handle.engine, handle.namespace, state.parameters)
+    remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
+    return {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
 
 
 def _at_end(engine: EngineClient, handle: Handle, cluster: Cluster) -> RunState:
@@ -121,7 +141,7 @@ def _at_end(engine: EngineClient, handle: Handle, cluster: Cluster) -> RunState:
         if time.monotonic() - looked >= _REASONS_S:
             looked = time.monotonic()
             with suppress(LiptError):  # this only informs
-                why = waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run))
+                why = _waiting(cluster, handle, engine, state)
                 for box in [box for box in why if box not in told]:
                     click.echo(f"{handle.run}: {box}: {why[box]}", err=True)
                 told = why

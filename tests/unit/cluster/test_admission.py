@@ -107,6 +107,14 @@ def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, s
     return waiting_reasons(Answers(answers), "vision", "x")
 
 
+def test_a_pod_of_the_engine_that_waits_for_a_node_is_told_with_what_to_do() -> None:
+    """Kubeflow Pipelines starts a pod of its own before each box, which is none of ours."""
+    why = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s)"
+    assert explained(f"Unschedulable: {why}. preemption: 0/3 nodes are available: 3 No victims.", "vision") == (
+        f"1 pod waits for a node: {why} -> wait until a node is free"
+    )
+
+
 def test_status_tells_that_the_containers_of_a_pod_are_not_created() -> None:
     metadata = {"name": "x-1", "labels": {"app.kubernetes.io/component": "merge"}}
     waiting = {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}
@@ -120,7 +128,10 @@ def test_status_tells_that_the_containers_of_a_pod_are_not_created() -> None:
     )
     (told,) = status_of_a_pod(old, second, first).items()
     assert told[0] == "merge"
-    assert told[1].endswith("cannot start: FailedCreatePodSandBox: no network")
+    assert told[1].endswith(
+        "cannot start: FailedCreatePodSandBox: no network -> correct that (docs/howto/cluster-failures.md, A pod does "
+        "not start): the pod then starts by itself"
+    )
     assert status_of_a_pod(old, other) == {}  # its image may be on its way
     pulling = {"reason": "Pulling", "message": "lipt:1", "lastTimestamp": "2026-01-01T00:05:00Z"}
     assert status_of_a_pod(old, first, second, pulling) == {}  # a later attempt succeeded

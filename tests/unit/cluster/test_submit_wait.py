@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from lipt.adapters.cluster.argo import Argo
-from lipt.adapters.cluster.engine import RunState
+from lipt.adapters.cluster.engine import BoxState, RunState
 from lipt.adapters.cluster.runs import Handle
 from lipt.cli import cluster as verbs
 from lipt.cli import main
@@ -120,6 +120,40 @@ def test_who_waits_for_a_run_that_is_suspended_is_told_so_once(
         main([*verb, "argo/vision/tiny"])
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(" -> ")[0] for line in told] == ["tiny: suspended, so no further box starts"] * 2
+
+
+def test_messages_of_a_state_say_what_to_do() -> None:
+    refused = 'pods "x-driver" is forbidden: exceeded quota: team, requested: pods=1'
+    boxes = [
+        BoxState(name="dispatch", phase="Failed", message="main: Error (exit code 143)"),
+        BoxState(name="merge", phase="Failed", message="OOMKilled (exit code 137)"),
+        BoxState(name="select", phase="Running", message="attempt 2 (before: main: Error (exit code 143))"),
+        BoxState(name="train", phase="Running", message="main: Error (exit code 143)"),  # about to be repeated
+    ]
+    state = verbs._with_remedies(RunState(phase="Running", parameters={}, boxes=boxes, message=refused), {}, "vision")
+    assert state.message.startswith(
+        "1 pod is not admitted: exceeded quota: team, requested: pods=1 -> `kubectl -n vision"
+    )
+    stopped, memory, *others = [box.message for box in state.boxes]
+    assert stopped.endswith(
+        "(exit code 143) -> its pod was stopped (evicted, drained or deleted): `lipt submit` again continues it"
+    )
+    assert memory == "OOMKilled (exit code 137) -> `lipt submit` again with more memory: -p memory=…"
+    assert not any("->" in message for message in others)
+
+
+def test_who_waits_is_told_why_no_node_takes_the_pods_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workflow: dict[str, Any] = {"spec": {}, "status": {"phase": "Running"}}
+    answers = {"/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/x": workflow, "/api/v1/nodes": {"items": []}}
+    cluster = Answers(answers)
+    monkeypatch.setattr(verbs, "_REASONS_S", 0)
+    monkeypatch.setattr(verbs, "waiting_reasons", lambda *_args: {"merge": "1 pod waits for a node: 0/3 are available"})
+    monkeypatch.setattr(verbs, "no_node", lambda *_args: None)
+    monkeypatch.setattr("lipt.cli.cluster.time.sleep", lambda _s: workflow.update(status={"phase": "Succeeded"}))
+    verbs._at_end(Argo(cluster, "vision"), Handle(engine="argo", namespace="vision", run="x"), cluster)
+    assert "0/3 are available -> wait until a node is free, or lower -p gpus" in capsys.readouterr().err
 
 
 def test_who_waits_is_told_once_why_pods_do_not_start(

@@ -33,6 +33,10 @@ _REMEDIES = {
     "ValidatingAdmissionPolicy": "if it wants labels or annotations, add them to all pods of runs "
     "(docs/howto/cluster-install.md, Labels that your cluster demands); else ask its administrators",
 }
+#: Begins an engine's message about a pod without a node.
+_UNSCHEDULABLE = "Unschedulable: "
+#: In the reason of pods that no node takes.
+FOR_A_NODE = "for a node"
 _NEAREST = "`kubectl -n {namespace} get events` has the whole message; an administrator of {namespace} can help"
 
 
@@ -49,11 +53,16 @@ def remedy_of(reason: str, namespace: str) -> str:
 
 
 def explained(message: str, namespace: str) -> str:
-    """An engine's message with the remedy if it is the refusal of a pod, else the message.
+    """An engine's message with the remedy if a pod is not admitted or has no node yet, else the message.
 
-    The refusal of an earlier attempt is over.
+    The message of an earlier attempt is over.
     """
-    if " is forbidden: " not in message or BEFORE in message:
+    if BEFORE in message:
+        return message
+    _, waits, why = message.partition(_UNSCHEDULABLE)
+    if waits:  # also of a pod that the engine itself needs before a box: no parameter changes that one
+        return f"1 pod waits {FOR_A_NODE}: {why.partition('. ')[0]} -> wait until a node is free"
+    if " is forbidden: " not in message:
         return message
     reason = reason_of(message)
     return f"1 pod is not admitted: {reason} -> {remedy_of(reason, namespace)}"

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.admission import remedy_of
+from lipt.adapters.cluster.admission import FOR_A_NODE, remedy_of
 from lipt.adapters.cluster.api import Cluster, RefusedError
-from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, STARTING, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
 from lipt.adapters.cluster.waiting import Waiting, advice
@@ -120,15 +120,12 @@ def pod_logs(
         except LiptError as error:
             # A pod that is about to start has no log yet; why another one does not start is worth telling.
             _, waits, why = error.message.partition(_WAITING)
-            problem = "" if why in _STARTING else f"{_WAITING}{why}" if waits else error.message
+            problem = "" if why in STARTING else f"{_WAITING}{why}" if waits else error.message
         yield PodLog(box=of, pod=name, log=text, problem=problem, over=over)
 
 
 #: In the API's refusal of a log: the container does not run yet, and why.
 _WAITING = "is waiting to start: "
-_STARTING = ("PodInitializing", "ContainerCreating")
-#: In the reason of pods that no node takes.
-FOR_A_NODE = "for a node"
 
 
 def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str, str]:
@@ -161,7 +158,7 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
 
 
 def _with_advice(waiting: Waiting) -> str:
-    return " -> ".join(filter(None, [str(waiting), advice(waiting)]))
+    return f"{waiting} -> {advice(waiting)}"
 
 
 def _is_lost(pod: dict[str, Any], now: datetime) -> bool:

@@ -76,10 +76,9 @@ def _image(pod: dict[str, Any], name: str) -> str:
 
 
 def advice(waiting: Waiting) -> str:
-    """What to do about a pod of a run; empty if the reason does not tell."""
-    what, again = waiting.remedy, "`lipt cancel HANDLE`, then `lipt submit` again"
-    if not what:
-        return ""
+    """What to do about a pod of a run."""
+    what = waiting.remedy or "correct that (docs/howto/cluster-failures.md, A pod does not start)"
+    again = "`lipt cancel HANDLE`, then `lipt submit` again"
     final = what in _NOT_TRIED_AGAIN
     if waiting.is_foreign:
         return f"container {waiting.container} is not part of lipt: {what}{f'. Then {again}' if final else ''}"
