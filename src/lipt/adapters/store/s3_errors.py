@@ -38,15 +38,6 @@ def in_pod_of_run(environment: Mapping[str, str] = os.environ) -> bool:
     return "LIPT_POD" in environment or "JOB_COMPLETION_INDEX" in environment
 
 
-def _address() -> str:
-    """Where the address of the store stands."""
-    return "`endpoint` in the ConfigMap of -p s3=NAME" if in_pod_of_run() else "LIPT_S3_ENDPOINT"
-
-
-def _again() -> str:
-    return "try again" if in_pod_of_run() else "run the same command again"
-
-
 def is_busy(status: int) -> bool:
     """Whether a later request may succeed."""
     return status in (408, 429) or (status >= 500 and status != 501)  # 501: the store has no such operation
@@ -85,7 +76,11 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
     def transient(reason: str, also: str = "") -> TransientError:
         return TransientError(
             f"{where}: {endpoint} was unreachable for {retry_s:g} s ({reason})",
-            f"check that the store runs and that {_address()} is correct{also}, then {_again()}",
+            f"check that the store runs and that `endpoint` in the ConfigMap of -p s3=NAME is correct{also}, then try "
+            "again"
+            if in_pod_of_run()
+            else f"check that the store runs and that LIPT_S3_ENDPOINT is correct{also}, then run the same command "
+            "again",
         )
 
     if isinstance(error, SSLError):
@@ -94,7 +89,8 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
             return transient(reason)
         return UsageError(
             f"{where}: no TLS connection to {endpoint}: {error}",
-            f"check http:// or https:// in {_address()}, or the certificate (docs/howto/cluster-install.md)",
+            "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md); in a "
+            "pod of a run the address comes from `endpoint` in the ConfigMap of -p s3=NAME",
         )
     if isinstance(error, HTTPError):
         # A store that restarts breaks connections, too; a port for TLS does so with each one in plain HTTP.
@@ -118,7 +114,8 @@ def not_s3(where: str, endpoint: str, how: str) -> UsageError:
     """
     return UsageError(
         f"{where}: {endpoint} does not answer like an S3 store ({how})",
-        f"check {_address()} (the S3 port, not the console's), the region and the credentials",
+        "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials; a pod of a run gets "
+        "them from the ConfigMap and the Secret of -p s3=NAME",
     )
 
 
