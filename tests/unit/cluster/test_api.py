@@ -130,7 +130,7 @@ def test_a_box_that_is_repeated_has_the_reason_of_the_attempt_before_as_such() -
 
     assert message(whole, lost) == "pod deleted"
     assert message(newer, whole, lost) == "attempt 2 (before: pod deleted)"
-    assert message(newer | {"message": "PodInitializing"}, whole, lost) == "PodInitializing"
+    assert message(newer | {"message": "PodInitializing"}, whole, lost) == "attempt 2 (before: pod deleted)"
 
 
 class Restarting(JsonHandler):
