@@ -71,5 +71,5 @@ def common(config: Config) -> dict[str, Any]:
         "batch_size": config.train.batch_size,
         "model": [config.model.name, config.model.width],
         "size": config.data.image_size,
-        "proxy": proxy.model_dump() if proxy else None,
+        "proxy": proxy.model_dump(exclude=None if proxy.name else {"name"}) if proxy else None,
     }

@@ -101,7 +101,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 #: The entries of a line that tell one training from another.
-_SCORED_BY = ("proxy", "start", "scorers", "scorer")
+_SCORED_BY = ("proxy", "start", "scorers", "scorer", "lr")
 KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", *_SCORED_BY)
 
 
@@ -120,11 +120,13 @@ def arguments_of(description: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     given = arguments_of(__doc__).parse_args()
+    if given.trained and (given.start != "fresh" or any(each.startswith("data.") for each in given.trained)):
+        raise SystemExit("--trained is another network on the same images, from random weights")
     journal = Journal(path=given.results, keys=KEYS)
     for ctx in contexts(given):
         trained = of_training(ctx, given)
         shared = common(trained.config) | ({"start": given.start} if given.start != "fresh" else {})
-        shared |= {"scorer": common(ctx.config)["model"]} if given.trained else {}
+        shared |= {"scorer": common(ctx.config)["model"], "lr": trained.config.train.lr} if given.trained else {}
         shared |= {"scorers": given.scorers} if given.scorers > 1 else {}
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:

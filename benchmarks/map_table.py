@@ -77,9 +77,13 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
 def with_scorer(name: str, line: Mapping[str, Any]) -> str:
     """The name of a row, with the proxies that scored for it, and the start if it is not random weights."""
     proxy = line.get("proxy")
-    scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
+    scored = f", proxy{_kind(proxy)} of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
     scored += f", {line['scorers']} scorers" if line.get("scorers") else ""
     return name + scored + (f", from {line['start']}" if line.get("start") else "")
+
+
+def _kind(proxy: Mapping[str, Any]) -> str:
+    return f" {proxy['name']}" if proxy.get("name") else ""
 
 
 def gain(
@@ -172,12 +176,14 @@ def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
     }
 
 
-def by_network(lines: Iterable[str], rules: Sequence[str], least: int = 3) -> str:
+def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> str:
     """In Markdown: a row per steps, share and trained network, and a column per rule.
 
     Only steps and shares that were measured with each network.
     """
     found: dict[str, dict[Cell, Entry]] = {}
+    networks = [json.loads(line)["model"] for line in lines]
+    assert len({name for name, _ in networks}) == len({*map(tuple, networks)}), "one width of each network"
     for network, part in itertools.groupby(sorted(lines, key=_trained), key=_trained):
         measured = accuracies(part)
         made = {cell: each for cell in measured if cell[2] in rules and (each := gains(measured)(cell))}
@@ -293,13 +299,15 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     lines = _lines(*arguments.results)
+    if arguments.processor:
+        lines = [line for line in lines if json.loads(line).get("processor") == arguments.processor]
     if arguments.by_network:
+        if not arguments.rules or arguments.figure or arguments.over or arguments.against or arguments.steps:
+            parser.error("--by-network needs --rules, and takes --processor and --least only")
         print(by_network(lines, arguments.rules, arguments.least))
         return
     if len({json.loads(line)["model"][0] for line in lines}) > 1:
         parser.error("the results are of several trained networks: add --by-network")
-    if arguments.processor:
-        lines = [line for line in lines if json.loads(line).get("processor") == arguments.processor]
     found = accuracies(lines)
     if arguments.against:
         entry = changes(found, accuracies(_lines(arguments.against)))

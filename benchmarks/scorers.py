@@ -134,7 +134,11 @@ def theta_p(problem: Problem) -> tuple[State, int]:
 
 
 def score_by_swarm(problem: Problem, path: Path) -> dict[str, Tensor]:
-    """The outputs of theta_p for the candidates and the validation images; read from `path` if it exists."""
+    """The outputs of theta_p for the candidates and the validation images; read from `path` if it exists.
+
+    Only of the trained network: the validation images of a proxy are others.
+    """
+    assert problem.ctx.config.score.proxy is None, "theta_p of a proxy is not measured here"
     if path.exists():
         return unpack(path.read_bytes(), origin=str(path))
     ctx = problem.ctx

@@ -1,4 +1,4 @@
-"""A smaller network scores: `score.proxy`."""
+"""Another network scores: `score.proxy`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from lipt.cli.machine_checks import model
 from lipt.config import Network, override
 from lipt.errors import UsageError
 from lipt.flow.checks.validation import check_comparison, check_from_afar, check_run
@@ -20,6 +21,7 @@ from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 
 PROXY = {"width": 2, "image_size": 5}
+OWN = {"name": "tests.pipeline.test_switches:own_network", "width": None, "classifier": "5"}
 
 
 def stem(ctx: Context, artifact: Artifact) -> int:
@@ -61,9 +63,8 @@ def test_another_network_scores(tmp_path: Path) -> None:
 
 
 def test_one_of_our_networks_scores_for_the_users_own(tmp_path: Path) -> None:
-    model = {"name": "tests.pipeline.test_switches:own_network", "width": None, "classifier": "5"}
     proxy = {"name": "resnet18", "width": 2}
-    ctx = tiny_context(tmp_path, {"model": model, "score": {"proxy": proxy}, "train": {"epochs": 1}})
+    ctx = tiny_context(tmp_path, {"model": OWN, "score": {"proxy": proxy}, "train": {"epochs": 1}})
     check_run(ctx)
     outcome = run(ctx)
     assert outcome.merged is not None
@@ -71,6 +72,30 @@ def test_one_of_our_networks_scores_for_the_users_own(tmp_path: Path) -> None:
     assert "code" not in outcome.merged.settings["model"]
     assert outcome.trained.model.settings["model"]["name"] == ctx.config.model.name
     assert outcome.trained.model.settings["model"]["code"]
+
+
+def test_a_wrong_proxy_of_the_users_own_network_is_refused_everywhere(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"model": OWN, "score": {"proxy": {"name": "vit_small", "width": 10}}})
+    checks = (lambda: check_run(ctx), lambda: check_from_afar(ctx.config), lambda: model(ctx.config, None))
+    for check in checks:
+        with pytest.raises(UsageError, match=r"score\.proxy: model\.width: 10 cannot be divided"):
+            check()
+
+
+def test_a_proxy_of_the_users_own_network_has_its_width(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"model": OWN, "score": {"proxy": {"width": 8}}})
+    with pytest.raises(UsageError, match=r"score\.proxy\.width: .* has a fixed width") as caught:
+        check_run(ctx)
+    assert caught.value.remedy.endswith("set score.proxy.name to one of LiPT's networks")
+
+
+def test_each_network_is_checked_for_its_own_trainings(tmp_path: Path) -> None:
+    """RaPTr needs blocks that may be skipped; the user's network has none."""
+    score = {"proxy": {"name": "resnet18", "width": 4}}
+    raptr = {"keep": [0.5, 1.0], "fixed_first": 0, "fixed_last": 0}
+    check_run(tiny_context(tmp_path, {"model": OWN, "score": score, "initialise": {"raptr": raptr}}))
+    with pytest.raises(UsageError, match=r"train\.raptr: the network has 0 blocks"):
+        check_run(tiny_context(tmp_path, {"model": OWN, "score": score, "train": {"raptr": raptr}}))
 
 
 def test_a_proxy_can_be_each_of_our_networks() -> None:
@@ -103,5 +128,5 @@ def test_a_proxy_that_cannot_be_built_is_an_error_before_anything_runs(tmp_path:
     model = {"name": "torchvision.resnet18", "width": None}
     ctx = tiny_context(tmp_path, {"model": model, "score": {"proxy": {"width": 8}}})
     for check in (lambda: check_run(ctx), lambda: check_comparison(ctx), lambda: check_from_afar(ctx.config)):
-        with pytest.raises(UsageError, match=r"score\.proxy: model\.width: .* has a fixed width"):
+        with pytest.raises(UsageError, match=r"score\.proxy\.width: torchvision\.resnet18 has a fixed width"):
             check()

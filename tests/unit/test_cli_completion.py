@@ -99,6 +99,7 @@ def test_completion_knows_the_runs_that_lipt_ls_lists(
     (tmp_path / "photos.yaml").touch()
     assert [line.split()[0] for line in lipt("ls").stdout.splitlines()[1:]] == ["photos-1", "photos-2"]
     offered = {"pho": ["plain,photos-1", "plain,photos-2", "plain,photos.yaml"], "no": ["file,no"]}
+    offered[f"{tmp_path}/pho"] = [f"plain,{tmp_path}/photos.yaml"]
     for begun, names in offered.items():
         ended = lipt(_LIPT_COMPLETE="bash_complete", COMP_WORDS=f"lipt {verb} {begun}", COMP_CWORD="2")
         assert ended.stdout.split() == names

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.journal import Journal, common
 from tests.tiny import tiny_context
 
+RECORDS = Path(__file__).parents[2] / "benchmarks/results"
 KEYS = ("seed", "model", "proxy", "steps")
 
 
@@ -46,3 +47,12 @@ def test_a_training_with_another_scorer_is_another_one(tmp_path: Path) -> None:
     assert journal.missing([usual, narrow]) == [narrow]
     journal.measure(narrow, lambda: {"accuracy": 0.5})
     assert not journal.missing([usual, narrow])
+
+
+def test_the_records_of_proxies_are_found_again(tmp_path: Path) -> None:
+    """They were written before a proxy could have a name."""
+    lines = (RECORDS / "frontier-10-percent.jsonl").read_text(encoding="utf-8").splitlines()
+    proxy = next(each["proxy"] for each in map(json.loads, lines) if each["proxy"])
+    assert common(tiny_context(tmp_path, {"score": {"proxy": proxy}}).config)["proxy"] == proxy
+    other = {"score": {"proxy": proxy | {"name": "vit_small", "width": 16}}}
+    assert common(tiny_context(tmp_path, other).config)["proxy"]["name"] == "vit_small"

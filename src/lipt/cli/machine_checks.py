@@ -153,12 +153,15 @@ def _check_space(ctx: Context, num_bytes: int) -> None:
 
 
 def model(config: Config, facts: Facts | None) -> str:
-    """Checks that the network can be built, for these images if they are known."""
-    from lipt.flow.checks.model import check_model
+    """Checks that the network and its proxy can be built, for these images if they are known."""
+    from lipt.flow.checks.model import check_model, check_proxy
 
     weights = check_model(config, facts)
     classes = f"{facts.classes} classes" if facts else "10 classes, as those of the data are not known"
-    return f"{config.model.name}: {weights:,} parameters at {classes}"
+    found = f"{config.model.name}: {weights:,} parameters at {classes}"
+    if config.score.proxy:
+        found += f"; the proxy {config.of_scorer().model.name}: {check_proxy(config, facts):,}"
+    return found
 
 
 def selection(config: Config, facts: Facts | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from glob import escape
+from glob import escape, glob
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,8 +43,8 @@ def runs(_context: click.Context, _option: click.Parameter, begun: str) -> list[
     The names of the files tell them, because `lipt.config` takes too long to import for a key.
     """
     reports = Path("runs").glob(f"reports/{escape(begun)}*/report.json")
-    configs = Path().glob(f"{escape(begun)}*.y*ml")
-    names = sorted([*(path.parent.name for path in reports), *map(str, configs)])
+    configs = glob(f"{escape(begun)}*.y*ml")  # Path.glob refuses an absolute path
+    names = sorted([*(path.parent.name for path in reports), *configs])
     return [*map(CompletionItem, names)] or [CompletionItem(begun, type="file")]
 
 

@@ -181,7 +181,8 @@ class Proxy(Section):
     name: Network | None = None
     """One of LiPT's networks; null: as `model.name`. So a small ResNet can score for a network of your own."""
     width: int | None = Field(None, gt=0, le=8192)
-    """Channels of its first stage; null: as `model.width`, or as another network defines them."""
+    """Channels of its first stage; null: as `model.width`. With another `name` null means: as that network defines
+    them (64 for resnet18)."""
     image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels of the images that it sees; null: as `data.image_size`."""
 
@@ -200,7 +201,7 @@ class Score(Section):
     `classic`: `runs` independent models, each trained for `epochs` epochs on all candidates. `trajectory`: the same
     models; every epoch gives each sample a score, and the scores are averaged (`el2n`, `aum`, `dual`)."""
     proxy: Proxy | None = None
-    """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
+    """Another network in place of `model` for theta_*, the jigsaws, theta_p and the models of `runs`; null: none."""
     runs: int = Field(10, gt=0, le=1000)
     """Number of models with `model: classic` or `trajectory`. For `trajectory` the default is 1: three gained nothing
     over one."""

@@ -136,10 +136,13 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
 
 
 def _settings(config: Config, way: Way, share: float) -> dict[str, Any]:
-    """`settings_of`, and a merge for theta_p if the configuration has none."""
-    merged = way == "theta_p" and config.merge.method == "none"
-    merge = {"merge": {"method": Merge().method}} if merged else {}
-    return settings_of(way, share, proxy_width(config)) | merge
+    """`settings_of` in place of what the configuration has: a merge for theta_p if it has none, no other proxy."""
+    settings = settings_of(way, share, proxy_width(config))
+    if way == "theta_p" and config.merge.method == "none":
+        settings["merge"] = {"method": Merge().method}
+    if way == "proxy" and (given := config.score.proxy):  # nothing else of it stays
+        settings["score"]["proxy"] |= dict.fromkeys(given.model_fields_set - {"width"})
+    return settings
 
 
 def configured(config: Config, way: Way, share: float) -> Config:

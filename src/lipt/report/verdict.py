@@ -176,7 +176,7 @@ def _few_images(row: Row, delta: Difference) -> bool:
 
 def _headline(row: Row, random: Row, delta: Difference) -> str:
     points, budgets = format_points(delta.mean), shares(row)
-    if delta.level == "unknown" and _few_images(row, delta):
+    if (delta.level == "unknown" or _open(delta)) and _few_images(row, delta):
         images = format_count(row.num_test_images, "test image")
         return f"{row.label} against {inside(random)} at {budgets}: {images} cannot tell which is better."
     if delta.at_chance:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from lipt.cli import cli
 from lipt.config import load_config, override, parse_config
+from lipt.config.sections import Proxy
 from lipt.errors import UsageError
 from lipt.flow.dag import has_swarm
 from lipt.forecast.ways import GAINS, LABELS, RS2_GAINS, SHARES, _to_paste, configured, settings_of
@@ -269,6 +270,14 @@ def test_the_settings_to_paste_give_what_they_cost(example: str) -> None:
         assert pasted.train.model_copy(update={"random_baseline": False}) == costed.train
         if "score" in settings:
             assert pasted.score == costed.score
+
+
+def test_of_another_proxy_nothing_stays_beside_the_narrower_network() -> None:
+    proxy = {"name": "vit_small", "width": 32, "image_size": 16}
+    config = parse_config(TINY | {"score": {"proxy": proxy}})
+    narrower = Proxy(width=proxy_width(config))
+    assert configured(config, "proxy", 0.05).score.proxy == narrower
+    assert override(config, _to_paste(config, "proxy", 0.05)).score.proxy == narrower
 
 
 def test_scores_of_theta_p_have_a_swarm_even_if_the_configuration_has_none() -> None:

@@ -85,7 +85,7 @@ def test_at_chance_the_comparison_says_nothing():
     assert _judge([0.12, 0.121, 0.119], [0.1001, 0.1000, 0.1001]).level == "wins"  # one of them learned something
 
 
-@pytest.mark.parametrize("ours", [[0.2], [0.4], [0.2, 0.1, 0.2]])
+@pytest.mark.parametrize("ours", [[0.2], [0.4], [0.2, 0.1, 0.2], [0.45, 0.2, 0.35]])
 def test_too_few_test_images_are_named_and_neither_steps_nor_seeds_are_advised(ours):
     rows = [row("lipt", ours, "selected"), row("random", [0.1] * len(ours), "random")]
     verdict = judge([each.model_copy(update={"num_test_images": 10}) for each in rows])

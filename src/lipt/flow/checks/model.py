@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +20,44 @@ from lipt.runtime.budgets import epoch_images, kept_images, smallest_batch, smal
 from lipt.selection.inputs.dataset import logits_and_features
 from lipt.selection.inputs.not_logits import refuse_probabilities
 from lipt.training.batches import batch_sizes
-from lipt.training.networks import build_model, on_device, shapes_only
+from lipt.training.networks import build_model, default_width, on_device, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
 from lipt.training.vision_transformer import VisionTransformer
 
+#: Sections of the trainings up to the scores, and all.
+_BEFORE_SCORES = ("initialise", "dispatch")
+_TRAININGS = (*_BEFORE_SCORES, "train")
+
 
 def check_model(config: Config, facts: Facts | None) -> int:
-    """Build the network; returns its number of weights. A user's own model is also applied to two images.
+    """Build the network of the main training; returns its number of weights. A user's own model is also applied to two
+    images.
 
     Raises:
         UsageError: the model is unknown, cannot be built, cannot process the images, or batches of one, or has no
             blocks for RaPTr.
+    """
+    return _check(config, facts, ("train",) if config.score.proxy else _TRAININGS)
+
+
+def check_proxy(config: Config, facts: Facts | None) -> int:
+    """`check_model` of the network `score.proxy`, which there must be."""
+    scorer, proxy = config.of_scorer(), config.score.proxy
+    if proxy and proxy.width and default_width(scorer.model.name) is None:
+        other = "" if proxy.name else ", or set score.proxy.name to one of LiPT's networks"
+        raise UsageError(f"score.proxy.width: {scorer.model.name} has a fixed width", f"leave it out{other}")
+    if facts and (side := scorer.data.image_size):
+        facts = replace(facts, size=(side, side))
+    try:
+        return _check(scorer, facts, _BEFORE_SCORES)
+    except LiptError as error:
+        raise type(error)(f"score.proxy: {error.message}", error.remedy) from error
+
+
+def _check(config: Config, facts: Facts | None, trainings: Collection[str]) -> int:
+    """
+    Args:
+        trainings: those of this network, by the sections of their settings.
     """
     settings = config.model
     own, classes = ":" in settings.name, facts.classes if facts else 10
@@ -42,8 +70,8 @@ def check_model(config: Config, facts: Facts | None) -> int:
         if facts and facts.size:
             if isinstance(model, VisionTransformer):  # of LiPT's networks the only one that does not take all sizes
                 model.check_size(*facts.size)
-            _check_single_images(config, model, facts)
-    check_blocks(config, model)
+            _check_single_images(config, model, facts, trainings)
+    check_blocks(config, model, trainings)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -108,14 +136,14 @@ def _precision_here(config: Config) -> Precision:
     return native_precision(torch.device("cpu")) if config.precision == "auto" else config.precision
 
 
-def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None:
+def _check_single_images(config: Config, model: nn.Module, facts: Facts, trainings: Collection[str]) -> None:
     """Train on one image, if settings lead to batches of one: BatchNorm needs several values per channel.
 
     Raises:
         UsageError: it has one value per channel; names the setting.
     """
     assert facts.size is not None
-    if not (why := next(lonely_images(config, facts), None)):
+    if not (why := next(lonely_images(config, facts, trainings), None)):
         return
     try:
         model.train()(torch.zeros(1, 3, *facts.size))
@@ -128,8 +156,8 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         ) from error
 
 
-def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
-    """Why a training or a recalibration has a batch of one image."""
+def lonely_images(config: Config, facts: Facts, trainings: Collection[str] = _TRAININGS) -> Iterator[str]:
+    """Why one of these trainings, or a recalibration, has a batch of one image."""
     try:
         candidates, trains = facts.candidates(config.data), trains_models(config)
     except LiptError:  # other checks report it
@@ -149,9 +177,10 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
         size = config.dispatch.batch_size
         shard = config.dispatch.batches * size
         batches.append(("dispatch", format_count(shard, "image"), size, batch_sizes(shard, size)[-1]))
-        if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
+        recalibrates = config.merge.batchnorm != "averaged" and "dispatch" in trainings
+        if recalibrates and config.merge.recalibration_images == 1:
             yield "merge.recalibration_images is 1"
     for section, images, size, smallest in batches:
-        if smallest == 1:
+        if smallest == 1 and section in trainings:
             of = "" if size == 1 else f" and an epoch has {images}"
             yield f"{section}.batch_size is {size}{of}"

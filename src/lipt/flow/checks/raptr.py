@@ -1,7 +1,7 @@
 """Checks of RaPTr's settings against the network and against the number of steps."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from torch import nn
 
@@ -13,13 +13,16 @@ from lipt.runtime.network import raptr_schedule
 from lipt.training.raptr import skippable_blocks
 
 
-def check_blocks(config: Config, model: nn.Module) -> None:
+def check_blocks(config: Config, model: nn.Module, trainings: Collection[str]) -> None:
     """
+    Args:
+        trainings: those of this network, by the sections of their settings.
+
     Raises:
         UsageError: RaPTr is on, but may skip no block of the network.
     """
     for section, settings in (("initialise", config.initialise), ("train", config.train)):
-        if schedule := raptr_schedule(settings.raptr):
+        if section in trainings and (schedule := raptr_schedule(settings.raptr)):
             try:
                 schedule.choose(skippable_blocks(model))
             except UsageError as error:

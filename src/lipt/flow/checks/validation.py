@@ -5,7 +5,6 @@ weights (a user's own model with it), and the algorithm selects among a few synt
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, UsageError, all_in_one, did_you_mean
 from lipt.flow.checks.facts import Facts
-from lipt.flow.checks.model import check_model, lonely_images
+from lipt.flow.checks.model import check_model, check_proxy, lonely_images
 from lipt.flow.checks.raptr import schedule_problems
 from lipt.flow.checks.selection import check_names, check_race, check_share, try_selections
 from lipt.flow.checks.sharing import sharing_problems
@@ -93,12 +92,12 @@ def check_from_afar(config: Config) -> list[str]:
         facts = Facts.of(config.data)
     except LiptError as error:
         unknown.append(f"the data set: {error.message}")
-    problem = _error_of(lambda: check_model(config, facts)) or _proxy_error(config, facts)
     found = problems(config, facts, pods=config.train.nodes)
-    if problem is not None and ":" in config.model.name:  # it may be installed only in the image
-        unknown.append(f"the model: {problem.message}")
-    elif problem is not None:
-        found.append(problem)
+    for network, problem in _network_problems(config, partial(check_model, config, facts), facts).items():
+        if ":" in network:  # it may be installed only in the image
+            unknown.append(f"the model: {problem.message}")
+        else:
+            found.append(problem)
     raise_all(found)
     return unknown
 
@@ -214,15 +213,17 @@ def _reselection_problems(config: Config, candidates: int) -> Iterator[UsageErro
             )
 
 
-def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
-    """The problem of the network `score.proxy`."""
-    if config.score.proxy is None:
-        return None
-    scorer = config.of_scorer()
-    if facts and (side := scorer.data.image_size):
-        facts = replace(facts, size=(side, side))
-    error = _error_of(lambda: check_model(scorer, facts))
-    return error and type(error)(f"score.proxy: {error.message}", error.remedy)
+def _network_problems(config: Config, check: Check, facts: Facts | None) -> dict[str, LiptError]:
+    """Network -> its problem. A proxy of the same network is checked if that has none.
+
+    Args:
+        check: of the network of the main training.
+    """
+    found = {config.model.name: _error_of(check)}
+    scorer = config.of_scorer().model.name
+    if config.score.proxy and not found.get(scorer):
+        found[scorer] = _error_of(partial(check_proxy, config, facts))
+    return {network: problem for network, problem in found.items() if problem}
 
 
 def _check(ctx: Context, others: Iterable[LiptError] = ()) -> Facts:
@@ -235,11 +236,8 @@ def _check(ctx: Context, others: Iterable[LiptError] = ()) -> Facts:
     check_metrics()
     unreadable = _error_of(lambda: found.append(Facts.of(config.data, partial(listing, ctx))))
     facts = found[0] if found else None
-    before = [
-        unreadable,
-        _error_of(lambda: ctx.device),
-        _error_of(_model_check(config, facts)) or _proxy_error(config, facts),
-    ]
+    before = [unreadable, _error_of(lambda: ctx.device)]
+    before += _network_problems(config, _model_check(config, facts), facts).values()
     raise_all([*filter(None, before), *problems(config, facts, pods=_pods(ctx)), *others])
     return found[0]
 
