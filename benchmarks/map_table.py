@@ -190,25 +190,18 @@ def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> st
         found[network] = {cell: each for cell, each in made.items() if each[1] >= least}
     shared = set[tuple[int, float]].intersection(*({cell[:2] for cell in each} for each in found.values()))
     columns = sorted({cell[2:] for each in found.values() for cell in each if cell[:2] in shared}, key=_place)
-    rows = [
-        [
-            _percent(fraction),
-            f"{steps:,}",
-            network,
-            *(_text(found[network].get((steps, fraction, *c))) for c in columns),
-        ]
-        for steps, fraction in sorted(shared, key=lambda each: each[::-1])
-        for network in sorted(found, key=[*_NETWORKS.values()].index)
-    ]
+    usual = max(_usual(each) for each in found.values())
+    rows = []
+    for steps, fraction in sorted(shared, key=lambda each: each[::-1]):
+        for network in sorted(found, key=[*_NETWORKS.values()].index):
+            cells = [found[network].get((steps, fraction, *column)) for column in columns]
+            texts = [_with_seeds(each, usual) if each else "" for each in cells]
+            rows.append([_percent(fraction), f"{steps:,}", network, *texts])
     return markdown(["kept", "steps", "trained network", *(label(rule) for rule, _ in columns)], rows)
 
 
 def _trained(line: str) -> str:
     return _NETWORKS[json.loads(line)["model"][0]]
-
-
-def _text(entry: Entry | None) -> str:
-    return entry[0] if entry else ""
 
 
 def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:

@@ -26,6 +26,12 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("trajectories", "map_table", "", "map-32000-steps.jsonl --least 1"),
         ("trajectories", "map_table", MAP, 'FILES --over dual 10 --by-passes --rules "ccs el2n" dyn_unc'),
         ("trajectories", "map_table", "", "map-digits.jsonl"),
+        (
+            "trajectories",
+            "map_table",
+            MAP,
+            'FILES other-networks.jsonl --by-network --rules random "ccs el2n" dyn_unc dual "ccs el2n, theta_p"',
+        ),
         ("trajectories", "map_table", "", "map-equal-batches.jsonl --against map-w8.jsonl"),
         (
             "cost",

@@ -25,6 +25,7 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
     DUAL_GAINS,
+    OTHER_KIND_GAINS,
     OTHER_NETWORK_GAINS,
     RULES_BY_PASSES,
     WORTH,
@@ -373,6 +374,6 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 def test_every_gain_is_a_measured_one() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("results/*.md"))
     named = [gain for way in GAINS.values() for gains in way.values() for gain in gains.values()]
-    named += [*OTHER_NETWORK_GAINS.values(), *(each.gain for each in WORTH)]
+    named += [*OTHER_NETWORK_GAINS.values(), *OTHER_KIND_GAINS.values(), *(each.gain for each in WORTH)]
     named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []
