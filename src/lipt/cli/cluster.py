@@ -12,7 +12,7 @@ from datetime import datetime
 import click
 import yaml
 
-from lipt.adapters.cluster.admission import FOR_A_NODE, explained
+from lipt.adapters.cluster.admission import FOR_A_NODE, WAIT, explained
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
 from lipt.adapters.cluster.last_words import what_then
@@ -117,10 +117,10 @@ def _with_remedies(state: RunState, why: Mapping[str, str], namespace: str) -> R
     """
     boxes = []
     for box in state.boxes:
-        message = why.get(box.name) or explained(box.message, namespace)
+        message = why.get(box.name) or explained(box.message, namespace, over=state.over)
         then = what_then(message) if box.phase == "Failed" else ""
         boxes.append(replace(box, message=f"{message}{then}"))
-    return replace(state, boxes=boxes, message=explained(state.message, namespace))
+    return replace(state, boxes=boxes, message=explained(state.message, namespace, over=state.over))
 
 
 def _waiting(cluster: Cluster, handle: Handle, engine: EngineClient, state: RunState) -> dict[str, str]:
@@ -129,7 +129,7 @@ def _waiting(cluster: Cluster, handle: Handle, engine: EngineClient, state: RunS
     if not any(FOR_A_NODE in text for text in why.values()):
         return why
     nowhere = no_node(cluster, handle.engine, handle.namespace, state.parameters)
-    remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
+    remedy = nowhere.remedy if nowhere else WAIT
     return {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
 
 

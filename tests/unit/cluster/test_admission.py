@@ -110,8 +110,10 @@ def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, s
 def test_a_pod_of_the_engine_that_waits_for_a_node_is_told_with_what_to_do() -> None:
     """Kubeflow Pipelines starts a pod of its own before each box, which is none of ours."""
     why = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s)"
-    assert explained(f"Unschedulable: {why}. preemption: 0/3 nodes are available: 3 No victims.", "vision") == (
-        f"1 pod waits for a node: {why} -> wait until a node is free"
+    message = f"Unschedulable: {why}. preemption: 0/3 nodes are available: 3 No victims."
+    assert explained(message, "vision") == (
+        f"1 pod waits for a node: {why} -> wait until a node is free, or lower -p gpus, memory, cpu (a pod of the "
+        "engine can only wait)"
     )
 
 

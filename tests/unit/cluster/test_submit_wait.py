@@ -142,6 +142,12 @@ def test_messages_of_a_state_say_what_to_do() -> None:
     assert not any("->" in message for message in others)
 
 
+def test_a_run_that_is_over_waits_for_no_node() -> None:
+    box = BoxState(name="merge", phase="Failed", message="Unschedulable: 0/3 nodes are available")
+    state = RunState(phase="Failed", parameters={}, boxes=[box], message="Unschedulable: 0/3 nodes are available")
+    assert verbs._with_remedies(state, {}, "vision") == state
+
+
 def test_who_waits_is_told_why_no_node_takes_the_pods_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

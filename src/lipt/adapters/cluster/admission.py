@@ -35,6 +35,8 @@ _REMEDIES = {
 }
 #: Begins an engine's message about a pod without a node.
 _UNSCHEDULABLE = "Unschedulable: "
+#: What to do about a pod that no node takes, if nothing is known about the nodes.
+WAIT = "wait until a node is free, or lower -p gpus, memory, cpu"
 #: In the reason of pods that no node takes.
 FOR_A_NODE = "for a node"
 _NEAREST = "`kubectl -n {namespace} get events` has the whole message; an administrator of {namespace} can help"
@@ -52,16 +54,23 @@ def remedy_of(reason: str, namespace: str) -> str:
     return next(found, _NEAREST).format(namespace=namespace)
 
 
-def explained(message: str, namespace: str) -> str:
+def explained(message: str, namespace: str, *, over: bool = False) -> str:
     """An engine's message with the remedy if a pod is not admitted or has no node yet, else the message.
 
     The message of an earlier attempt is over.
+
+    Args:
+        over: the run has ended, so none of its pods waits for a node any more.
     """
     if BEFORE in message:
         return message
     _, waits, why = message.partition(_UNSCHEDULABLE)
-    if waits:  # also of a pod that the engine itself needs before a box: no parameter changes that one
-        return f"1 pod waits {FOR_A_NODE}: {why.partition('. ')[0]} -> wait until a node is free"
+    if waits:
+        return (  # it may be a pod of the engine, such as Kubeflow needs before each box
+            message
+            if over
+            else f"1 pod waits {FOR_A_NODE}: {why.partition('. ')[0]} -> {WAIT} (a pod of the engine can only wait)"
+        )
     if " is forbidden: " not in message:
         return message
     reason = reason_of(message)
