@@ -102,7 +102,8 @@ BY_ITSELF = ": the pod then starts by itself"
             "ErrImagePull",
             "",
             "main",
-            f"push the image that it names where the nodes can read it{BY_ITSELF}. For a pull",
+            "push the image that it names where the nodes can read it (on kind: kind load docker-image)"
+            f"{BY_ITSELF}. For a pull",
         ),
         ("ImagePullBackOff", "", "worker", "push the image that it names"),
         ("ImagePullBackOff", "", "mesh", "container mesh is not part of lipt: push the image that it names"),

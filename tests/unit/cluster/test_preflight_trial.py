@@ -144,7 +144,8 @@ def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None
             "",
             {"reason": "ErrImagePull", "message": "not\nfound"},
             "lipt:1: not found",
-            "push the image that it names where the nodes can read it, or name another one: -p image=…",
+            "push the image that it names where the nodes can read it (on kind: kind load docker-image), or name "
+            "another one: -p image=…",
         ),
         (
             "",

@@ -31,7 +31,7 @@ class Waiting(NamedTuple):
 
 #: Names of the containers that lipt runs in: in a box, in a pod that a box starts.
 OWN = ("main", "worker")
-_PUSH = {"": "push the image that it names where the nodes can read it"}
+_PUSH = {"": "push the image that it names where the nodes can read it (on kind: kind load docker-image)"}
 _OBJECT = "make the Secret or ConfigMap that it names, or add the key"
 _USER = "take an image whose user is a number other than 0"
 _PROGRAM = "take an image that has this program, as those of lipt have `lipt`"
