@@ -127,6 +127,7 @@ def test_messages_of_a_state_say_what_to_do() -> None:
     boxes = [
         BoxState(name="dispatch", phase="Failed", message="main: Error (exit code 143)"),
         BoxState(name="merge", phase="Failed", message="OOMKilled (exit code 137)"),
+        BoxState(name="pretrain", phase="Failed", message="Error (exit code 1): lipt: lost (OOMKilled) -> -p x"),
         BoxState(name="select", phase="Running", message="attempt 2 (before: main: Error (exit code 143))"),
         BoxState(name="train", phase="Running", message="main: Error (exit code 143)"),  # about to be repeated
     ]
@@ -134,11 +135,12 @@ def test_messages_of_a_state_say_what_to_do() -> None:
     assert state.message.startswith(
         "1 pod is not admitted: exceeded quota: team, requested: pods=1 -> `kubectl -n vision"
     )
-    stopped, memory, *others = [box.message for box in state.boxes]
+    stopped, memory, lost, *others = [box.message for box in state.boxes]
     assert stopped.endswith(
         "(exit code 143) -> its pod was stopped (evicted, drained or deleted): `lipt submit` again continues it"
     )
     assert memory == "OOMKilled (exit code 137) -> `lipt submit` again with more memory: -p memory=…"
+    assert lost.endswith(" -> -p x")
     assert not any("->" in message for message in others)
 
 

@@ -19,7 +19,9 @@ _HEAD = re.compile(r"[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.go:\d+\] ")
 #: The launcher's last line. The error is above it.
 _OF_LAUNCHER = "failed to execute component: exit status"
 _ID = "workflows.argoproj.io/node-id"
-_OUT_OF_MEMORY, _STOPPED = "OOMKilled", "(exit code 143)"
+#: Begins the message of an engine. A box that names it as the reason of a worker says itself what to do.
+_OUT_OF_MEMORY = re.compile(r"(main: )?OOMKilled\b")
+_STOPPED = "(exit code 143)"
 _LINES, _LONGEST = 100, 500
 
 
@@ -46,7 +48,7 @@ def with_reason(cluster: Cluster, namespace: str, workflow: str, node: dict[str,
 
 def what_then(message: str) -> str:
     """What to do about a box that failed, if its pod could not say so: it was stopped, or had too little memory."""
-    if _OUT_OF_MEMORY in message:
+    if _OUT_OF_MEMORY.match(message):
         return " -> `lipt submit` again with more memory: -p memory=…"
     if message.endswith(_STOPPED):
         return " -> its pod was stopped (evicted, drained or deleted): `lipt submit` again continues it"
