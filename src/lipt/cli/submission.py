@@ -181,12 +181,12 @@ def _problem(
     from lipt.adapters.cluster.job_manifest import Pods
 
     known = {name: value for name, value in parameters.items() if name in Pods.model_fields and value is not None}
-    pods = Pods.parse({"image": "lipt"} | known)  # a run of another pipeline has no image
     try:
+        pods = Pods.parse({"image": "lipt"} | known)  # a run of another pipeline has no image
         check(preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
     except preflight.AbsentError as error:
         return error
-    except preflight.UnknownError:
+    except (preflight.UnknownError, UsageError):  # the latter: of a run that another program started
         return None
     except RunError as error:
         return error

@@ -88,6 +88,7 @@ def test_a_wrong_parameter_is_named(parameters: dict[str, Any], message: str) ->
         "REGISTRY/lipt:0.1.0",
         "registry.example:5000/team/li-pt__x.y:V1.0_a",
         f"ghcr.io/me/lipt:1@sha256:{'a' * 64}",
+        f"REGISTRY/lipt:1@sha512:{'a' * 128}",
         "[::1]:5000/lipt",
         "quay.io/minio/minio:RELEASE.2025-09-07T16-13-09Z",
     ],

@@ -99,6 +99,11 @@ def test_gpus_that_no_node_has_may_come_with_an_autoscaler() -> None:
     assert "has amd.com/gpu" in str(no_node(cluster, "argo", "vision", amd))
 
 
+def test_a_run_whose_parameters_lipt_would_refuse_has_a_state_all_the_same() -> None:
+    """Somebody may have started it in the user interface of its engine."""
+    assert no_node(with_nodes(*GPU_NODES), "argo", "vision", {"gpus": 16, "memory": "8GB"}) is None
+
+
 def test_a_node_that_is_just_large_enough_takes_the_pods() -> None:
     assert scheduling.nodes(site(with_nodes(*SMALL), cpu="4", memory="15Gi")) == "1 of 1 nodes take a pod without GPU"
 
