@@ -101,6 +101,15 @@ def test_the_variables_of_this_machine_come_first(
         use(cluster, s3)
 
 
+def test_the_remedies_name_what_the_pods_use(cluster: Answers, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of this machine do not count."""
+    monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", "")
+    cluster.documents[CONFIG] = {"data": {"endpoint": "http://127.0.0.1:9"}}
+    with pytest.raises(TransientError, match=r"-> check .* that `endpoint` in the ConfigMap of -p s3=NAME is correct"):
+        use(cluster, s3)
+
+
 def test_what_is_missing_in_the_cluster_is_named(cluster: Answers, s3: str, tmp_path: Path) -> None:
     assert use(Answers(), str(tmp_path)) == b"1"  # a folder needs none of it
     for change, message in [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,7 +18,7 @@ from lipt.adapters.cluster.runs_store import open_store_of_runs
 from lipt.adapters.store import MissingObjectError, Store, open_store
 from lipt.adapters.store.file import FileStore
 from lipt.config import Config, load_config, override, parse_config, read_yaml
-from lipt.errors import LiptError, RunError, UsageError
+from lipt.errors import RunError, UsageError
 from lipt.flow.address import PAGE, near_run, page_of, read_report, report_folder, reports_of
 from lipt.flow.listing import sweeps_of
 from lipt.flow.runs import report_folders
@@ -131,14 +130,6 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
         if state:
             raise _without_report(run, state, store) from None
         raise _never_run(run, overrides, store, config) if config else _not_listed(run, store) from None
-    except LiptError as error:
-        if state is None or "LIPT_S3_ENDPOINT" in os.environ:
-            raise
-        raise type(error)(  # its remedy would name variables, which do not count here
-            error.message,
-            "address and credentials are those of the run: ConfigMap and Secret of -p s3=NAME "
-            f"(docs/howto/cluster-rights.md, Secrets). `lipt status {run}` shows the run",
-        ) from None
 
 
 def _never_run(run: str, overrides: tuple[str, ...], store: Store, config: Config) -> RunError:

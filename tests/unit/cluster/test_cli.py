@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lipt.adapters.cluster.engine import RunState
-from lipt.adapters.store import open_store
-from lipt.cli import finished
-from lipt.errors import UsageError
 from tests.programs import lipt_here
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
@@ -195,25 +190,6 @@ def test_a_run_without_a_report(
     assert ended.returncode == 1
     assert said == f"lipt: {HANDLE} {why.format((tmp_path / 'runs').as_uri())}"
     assert todo.startswith(f"  -> {remedy}")
-
-
-def test_a_store_that_refuses_the_report_of_a_run_is_that_of_its_pods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its address and credentials come from the cluster: the variables of this machine do not count."""
-    state = RunState(phase="Failed", parameters={})
-
-    def refuse(*_args: object) -> None:
-        raise UsageError("the store refuses the credentials", "check AWS_ACCESS_KEY_ID")
-
-    monkeypatch.setattr(finished, "_report_of_handle", lambda *_args: (state, open_store(str(tmp_path)), "reports/x"))
-    monkeypatch.setattr(finished, "read_report", refuse)
-    monkeypatch.delenv("LIPT_S3_ENDPOINT", raising=False)
-    with pytest.raises(UsageError, match=f"credentials\n  -> .*-p s3=NAME.* `lipt status {HANDLE}` shows the run"):
-        finished.find_report(HANDLE, (), ExitStack())
-    monkeypatch.setenv("LIPT_S3_ENDPOINT", "http://store")
-    with pytest.raises(UsageError, match="-> check AWS_ACCESS_KEY_ID"):
-        finished.find_report(HANDLE, (), ExitStack())
 
 
 def test_a_run_of_another_pipeline_has_no_report(server: type[Server]) -> None:

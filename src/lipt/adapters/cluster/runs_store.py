@@ -43,6 +43,7 @@ def open_store_of_runs(cluster: Cluster, namespace: str, s3: str, uri: str) -> I
         names = ("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         theirs = os.environ | dict(zip(names, (endpoint, region, *keys), strict=True))
         theirs.pop("AWS_SESSION_TOKEN", None)  # it belongs to other credentials, of this machine
+        theirs["LIPT_POD"] = s3  # so the remedies name ConfigMap and Secret, as in a pod
         yield open_store(uri, environment=theirs)
 
 

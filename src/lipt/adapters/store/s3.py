@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Stored, Traffic
 from lipt.adapters.store.credentials import credentials_of, required, variable
 from lipt.adapters.store.s3_connections import connections
-from lipt.adapters.store.s3_errors import explained, no_bucket, not_s3
+from lipt.adapters.store.s3_errors import Source, explained, no_bucket, not_s3
 from lipt.errors import LiptError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -38,6 +38,7 @@ class _Connection:
     client: Minio
     endpoint: str
     retry_s: float
+    source: Source
     seen_buckets: set[str] = field(default_factory=set)
 
 
@@ -93,7 +94,8 @@ class S3Store(Store):
             blocks: list[bytes] = []
             try:
                 if (start or length) and response.status != _PARTIAL:
-                    raise not_s3(self._uri_of(key), self._connection.endpoint, "it ignores ranges")
+                    connection = self._connection
+                    raise not_s3(self._uri_of(key), connection.endpoint, "it ignores ranges", connection.source)
                 for block in response.stream(_BLOCK_BYTES, decode_content=False):
                     self.traffic.count_read(kind, len(block))
                     blocks.append(block)
@@ -203,6 +205,7 @@ class S3Store(Store):
             bucket=self._bucket,
             endpoint=connection.endpoint,
             retry_s=connection.retry_s,
+            source=connection.source,
         )
 
 
@@ -230,7 +233,7 @@ def _connect(environment: Mapping[str, str]) -> _Connection:
     if not region.replace("-", "").isalnum():
         raise UsageError(f"AWS_REGION={region} is not a region", "set it to one, such as us-east-1")
     client = client_of(endpoint, credentials_of(region, environment), region=region, pool=pool)
-    return _Connection(client, endpoint, retry_s)
+    return _Connection(client, endpoint, retry_s, Source.of(environment))
 
 
 def client_of(endpoint: str, credentials: Provider, *, region: str, pool: PoolManager) -> Minio:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from minio.error import InvalidResponseError, MinioAdminException, S3Error, ServerError
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
@@ -33,9 +33,29 @@ BUSY = {
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 
 
-def in_pod_of_run(environment: Mapping[str, str] = os.environ) -> bool:
+def in_pod_of_run(environment: Mapping[str, str]) -> bool:
     """Whether this is a pod of a run: what comes from its Secret and ConfigMap, nobody can set there."""
     return "LIPT_POD" in environment or "JOB_COMPLETION_INDEX" in environment
+
+
+class Source(NamedTuple):
+    """Where the settings of a store come from, as remedies name it."""
+
+    endpoint: str
+    region: str
+    """Follows `endpoint` in a remedy."""
+    credentials: str
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Source:
+        """ConfigMap and Secret in a pod of a run; otherwise the variables."""
+        if in_pod_of_run(environment):
+            return cls(
+                "`endpoint` in the ConfigMap of -p s3=NAME",
+                "`region` there",
+                "the Secret of -p s3=NAME (docs/howto/cluster-rights.md, Secrets) and `region` in its ConfigMap",
+            )
+        return cls("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION")
 
 
 def is_busy(status: int) -> bool:
@@ -64,7 +84,7 @@ def no_bucket(bucket: str) -> UsageError:
     return UsageError(f"s3://{bucket}: no such bucket", "create the bucket, or correct the location")
 
 
-def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry_s: float) -> LiptError:
+def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry_s: float, source: Source) -> LiptError:
     """The error for a user. It never contains the request, which is signed with the credentials.
 
     Args:
@@ -76,11 +96,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
     def transient(reason: str, also: str = "") -> TransientError:
         return TransientError(
             f"{where}: {endpoint} was unreachable for {retry_s:g} s ({reason})",
-            f"check that the store runs and that `endpoint` in the ConfigMap of -p s3=NAME is correct{also}, then try "
-            "again"
-            if in_pod_of_run()
-            else f"check that the store runs and that LIPT_S3_ENDPOINT is correct{also}, then run the same command "
-            "again",
+            f"check that the store runs and that {source.endpoint} is correct{also}, then try again",
         )
 
     if isinstance(error, SSLError):
@@ -89,8 +105,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
             return transient(reason)
         return UsageError(
             f"{where}: no TLS connection to {endpoint}: {error}",
-            "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md); in a "
-            "pod of a run the address comes from `endpoint` in the ConfigMap of -p s3=NAME",
+            f"check http:// or https:// in {source.endpoint}, or the certificate (docs/howto/cluster-install.md)",
         )
     if isinstance(error, HTTPError):
         # A store that restarts breaks connections, too; a port for TLS does so with each one in plain HTTP.
@@ -101,25 +116,26 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
         code = error.code or "unknown error"
         if code in BUSY or (code not in _FULL and is_busy(status)):
             return transient(code)
-        return _explained_answer(error, code, where=where, bucket=bucket, endpoint=endpoint)
+        return _explained_answer(error, code, where=where, bucket=bucket, endpoint=endpoint, source=source)
     if is_busy(status):
         return transient(f"HTTP {status}")
-    return not_s3(where, endpoint, f"HTTP {status}" if status else type(error).__name__)
+    return not_s3(where, endpoint, f"HTTP {status}" if status else type(error).__name__, source)
 
 
-def not_s3(where: str, endpoint: str, how: str) -> UsageError:
+def not_s3(where: str, endpoint: str, how: str, source: Source) -> UsageError:
     """
     Args:
         how: in what the answer differs.
     """
     return UsageError(
         f"{where}: {endpoint} does not answer like an S3 store ({how})",
-        "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials; a pod of a run gets "
-        "them from the ConfigMap and the Secret of -p s3=NAME",
+        f"check {source.endpoint} (the S3 port, not the console's), {source.region} and the credentials",
     )
 
 
-def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, endpoint: str) -> LiptError:
+def _explained_answer(
+    error: S3Error, code: str, *, where: str, bucket: str, endpoint: str, source: Source
+) -> LiptError:
     if code == "NoSuchBucket":
         return no_bucket(bucket)
     if code == "RequestTimeTooSkewed":
@@ -130,16 +146,12 @@ def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, end
     if code in REFUSED:
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
-            "replace the Secret of -p s3=NAME (docs/howto/cluster-rights.md, Secrets), or let its user use this "
-            "bucket; then try again"
-            if in_pod_of_run()
-            else "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
+            f"check {source.credentials}, and that their user may use this bucket",
         )
     if code in _ELSEWHERE:
         return UsageError(
             f"{where}: {endpoint} answers {code}: {error.message}",
-            "if the bucket is in another region: set AWS_REGION to it, and LIPT_S3_ENDPOINT to an address of it; on a "
-            "cluster these are `region` and `endpoint` in ConfigMap lipt-s3",
+            f"if the bucket is in another region: set {source.endpoint} to an address of it, and {source.region} to it",
         )
     if code in _FULL:
         return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
