@@ -63,7 +63,7 @@ class RoleProvider(Provider):
     def retrieve(self) -> Credentials:
         """
         Raises:
-            TransientError: AWS does not answer.
+            TransientError: AWS does not answer, or is busy.
             UsageError: the pod's token cannot be read, or AWS refuses the role.
         """
         for name in _TOKENS:
@@ -79,7 +79,11 @@ class RoleProvider(Provider):
             status = re.search(r"status code (\d+)$", str(error))
             busy = str(error) if isinstance(error, _BusyError) else ""
             why = busy or (f"HTTP {status[1]}" if status else type(error).__name__)
-            if isinstance(error, HTTPError) or (status and is_busy(int(status[1]))):
+            if busy or (status and is_busy(int(status[1]))):
+                raise TransientError(
+                    f"AWS cannot lend the keys of the pod's role at the moment ({why})", "run the same command again"
+                ) from None
+            if isinstance(error, HTTPError):
                 raise TransientError(
                     f"AWS did not answer when asked for the keys of the pod's role ({why})",
                     "let pods reach it (port 443, docs/howto/cluster-install.md), then run the same command again",
