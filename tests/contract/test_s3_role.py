@@ -153,7 +153,9 @@ def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(
 ) -> None:
     with serving(type("Handler", (Busy,), {"status": status, "code": code})) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", address)
-        with pytest.raises(TransientError, match=rf"AWS cannot lend .* at the moment \({told}\)\n  -> run the same command again"):
+        with pytest.raises(
+            TransientError, match=rf"AWS cannot lend .* at the moment \({told}\)\n  -> run the same command again"
+        ):
             open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
 
 

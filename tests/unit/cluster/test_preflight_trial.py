@@ -144,8 +144,8 @@ def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None
             "",
             {"reason": "ErrImagePull", "message": "not\nfound"},
             "lipt:1: not found",
-            "push the image that it names where the nodes can read it (on kind: kind load docker-image), or name "
-            "another one: -p image=…",
+            "push the image that it names where the nodes can read it (on kind: kind load docker-image), or take "
+            "another image: -p image=…",
         ),
         (
             "",
@@ -153,7 +153,13 @@ def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None
             'lipt:1 does not start: secret "x" not found',
             "make the Secret or ConfigMap that it names, or add the key",
         ),
-        ("", {"reason": "RunContainerError"}, "lipt:1 does not start: RunContainerError", "take an image of lipt: -p"),
+        ("", {"reason": "RunContainerError"}, "lipt:1 does not start: RunContainerError", "try again"),
+        (
+            "",
+            {"reason": "ImageInspectError"},
+            "lipt:1 does not start: ImageInspectError",
+            "mend the container runtime of its node",
+        ),
         (
             "mesh",
             {"reason": "ImagePullBackOff", "message": "no such image"},

@@ -35,7 +35,7 @@ _PUSH = {"": "push the image that it names where the nodes can read it (on kind:
 _OBJECT = "make the Secret or ConfigMap that it names, or add the key"
 _USER = "take an image whose user is a number other than 0"
 _PROGRAM = "take an image that has this program, as those of lipt have `lipt`"
-#: Reason for which a container on a node does not start -> part of the message -> what helps. These concern its image.
+#: Reason for which a container on a node does not start -> part of the message -> what helps. Another image helps, too.
 OF_IMAGES: dict[str, dict[str, str]] = {
     "ErrImagePull": _PUSH,
     "ImagePullBackOff": _PUSH,
@@ -43,10 +43,10 @@ OF_IMAGES: dict[str, dict[str, str]] = {
     "InvalidImageName": {"": "correct the name of the image"},
     "RegistryUnavailable": {"": "let the nodes reach the registry of the image"},
     "SignatureValidationFailed": {"": "sign the image, as its node demands"},
-    "ImageInspectError": {"": "mend the container runtime of its node (kubectl describe node)"},
 }
 #: All such reasons. Few of them pass by themselves.
 CANNOT_START = OF_IMAGES | {
+    "ImageInspectError": {"": "mend the container runtime of its node (kubectl describe node)"},
     "CreateContainerConfigError": {" not found": _OBJECT, "couldn't find key": _OBJECT, "runAsNonRoot": _USER},
     "CreateContainerError": {"executable file": _PROGRAM},
     "RunContainerError": {"executable file": _PROGRAM},

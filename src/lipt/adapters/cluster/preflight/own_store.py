@@ -70,8 +70,8 @@ def _raise_why(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> None:
         found = waits(pod)
         why = " ".join(f"{found.reason} {found.message}".split())
         if found.reason in OF_IMAGES:
-            remedy = f"{found.remedy}, or name another one under `images` in your overlay"
-            raise RunError(f"an image of MinIO's pod cannot be pulled: {why}", remedy)
+            remedy = f"{found.remedy}, or take another image: `images` in your overlay"
+            raise RunError(f"a node cannot use an image of MinIO's pod: {why}", remedy)
         raise RunError(f"MinIO has not started yet{f': {why}' if why else ''}", f"wait a minute; {describe}")
     words = _last_words(cluster, namespace, pod["metadata"]["name"])
     if any(part in words for part in _NOT_WRITABLE):

@@ -141,8 +141,9 @@ def _raise_why(waiting: Waiting) -> NoReturn:
             f"ask those who add it{f', or {remedy}' if remedy else ''}",
         )
     if waiting.reason in OF_IMAGES:
-        raise RunError(f"{waiting.image}: {why}", f"{remedy}, or name another one: -p image=…")
-    raise RunError(f"{waiting.image} does not start: {why}", remedy or "take an image of lipt: -p image=…")
+        raise RunError(f"{waiting.image}: {why}", f"{remedy}, or take another image: -p image=…")
+    again = "try again: it may have passed. Otherwise docs/howto/cluster-failures.md, A pod does not start"
+    raise RunError(f"{waiting.image} does not start: {why}", remedy or again)
 
 
 def _findings(log: str, ended: dict[str, Any]) -> dict[str, Any]:
