@@ -10,6 +10,7 @@ from typing import Any
 
 from lipt.adapters.cluster.admission import reason_of
 from lipt.adapters.cluster.api import Cluster, RefusedError
+from lipt.adapters.cluster.engine import STARTING
 from lipt.adapters.cluster.waiting import CANNOT_START, Waiting, waits
 from lipt.errors import BUG
 
@@ -19,7 +20,6 @@ _STUCK_S = 15
 #: A pod that has run for less time never counts as slow.
 _LEAST_GRACE_S = 60.0
 NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
-_CREATING = ("ContainerCreating", "PodInitializing")
 #: Reasons of events: its containers are not created.
 _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 #: A pod that is younger is not asked for such events: some of them pass by themselves.
@@ -174,7 +174,7 @@ def not_starting(
         waiting = waits(pod)
         if waiting.reason in CANNOT_START:
             found.append((pod, waiting))
-        elif waiting.reason in _CREATING and now - _time(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN:
+        elif waiting.reason in STARTING and now - _time(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN:
             creating.append(pod)
     asked = [(pod, _not_created(cluster, namespace, pod)) for pod in creating[:_ASKED]]
     return found + [(pod, waiting) for pod, waiting in asked if waiting.reason]

@@ -15,7 +15,7 @@ from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, STARTING, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
-from lipt.adapters.cluster.waiting import Waiting, advice
+from lipt.adapters.cluster.waiting import OWN, Waiting, advice
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
@@ -105,7 +105,7 @@ def pod_logs(
         name = pod["metadata"]["name"]
         if name in without:
             continue
-        container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker")), None)
+        container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in OWN), None)
         if container is None:  # of a workflow that is not ours
             continue
         text, problem, over = "", "", pod["status"].get("phase") in ("Succeeded", "Failed")
