@@ -12,7 +12,7 @@ from datetime import datetime
 import click
 import yaml
 
-from lipt.adapters.cluster.admission import FOR_A_NODE, WAIT, explained
+from lipt.adapters.cluster.admission import WAIT, explained
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
 from lipt.adapters.cluster.last_words import what_then
@@ -125,12 +125,12 @@ def _with_remedies(state: RunState, why: Mapping[str, str], namespace: str) -> R
 
 def _waiting(cluster: Cluster, handle: Handle, engine: EngineClient, state: RunState) -> dict[str, str]:
     """Box -> why its pods do not start, and what to do."""
-    why = waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run))
-    if not any(FOR_A_NODE in text for text in why.values()):
-        return why
-    nowhere = no_node(cluster, handle.engine, handle.namespace, state.parameters)
-    remedy = nowhere.remedy if nowhere else WAIT
-    return {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
+
+    def without_node() -> str:
+        nowhere = no_node(cluster, handle.engine, handle.namespace, state.parameters)
+        return nowhere.remedy if nowhere else WAIT
+
+    return waiting_reasons(cluster, handle.namespace, engine.workflow(handle.run), without_node)
 
 
 def _at_end(engine: EngineClient, handle: Handle, cluster: Cluster) -> RunState:

@@ -69,6 +69,10 @@ def test_a_refusal_counts_until_a_newer_pod_exists() -> None:
     assert refusal(Answers({"/api/v1/namespaces/vision/events": {"items": []}}), "vision", "x-pretrain", []) == ""
 
 
+def reasons_of(cluster: Answers) -> dict[str, str]:
+    return waiting_reasons(cluster, "vision", "x", lambda: "wait")
+
+
 def test_status_tells_which_box_waits_and_for_what() -> None:
     labels = {"lipt.dev/run": "x", "app.kubernetes.io/component": "initialise"}
     job = {"metadata": {"name": "x-initialise", "labels": labels}, "spec": {"completions": 2, "parallelism": 2}}
@@ -78,23 +82,23 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
         "/apis/batch/v1/namespaces/vision/jobs": {"items": [job]},
         "/api/v1/namespaces/vision/events": {"items": [event]},
     }
-    (told,) = waiting_reasons(Answers(answers), "vision", "x").items()
+    (told,) = reasons_of(Answers(answers)).items()
     assert told[0] == "dispatch"
     assert told[1].startswith(f"2 pods are not admitted: {QUOTA} -> `kubectl -n vision describe quota`")
     refused = Answers(answers | {"/api/v1/namespaces/vision/events": RefusedError("forbidden", "ask")})
-    assert waiting_reasons(refused, "vision", "x") == {}
+    assert reasons_of(refused) == {}
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image lipt:1"}
     status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
     pod = {"metadata": {"labels": labels, "creationTimestamp": "2026-01-01T00:01:00Z"}, "status": status}
     stuck = answers | {"/api/v1/namespaces/vision/pods": {"items": [pod]}}
-    (told,) = waiting_reasons(Answers(stuck), "vision", "x").items()
+    (told,) = reasons_of(Answers(stuck)).items()
     assert told[0] == "dispatch"
     assert told[1].startswith(
         "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push the image that it names where"
     )
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}
-    assert waiting_reasons(Answers(answers), "vision", "x") == {}
+    assert reasons_of(Answers(answers)) == {}
 
 
 def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, str]:
@@ -104,7 +108,7 @@ def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, s
         "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
         "/api/v1/namespaces/vision/events": {"items": list(events)},
     }
-    return waiting_reasons(Answers(answers), "vision", "x")
+    return reasons_of(Answers(answers))
 
 
 def test_a_pod_of_the_engine_that_waits_for_a_node_is_told_with_what_to_do() -> None:

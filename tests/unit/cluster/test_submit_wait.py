@@ -154,14 +154,23 @@ def test_who_waits_is_told_why_no_node_takes_the_pods_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workflow: dict[str, Any] = {"spec": {}, "status": {"phase": "Running"}}
-    answers = {"/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/x": workflow, "/api/v1/nodes": {"items": []}}
-    cluster = Answers(answers)
+    metadata = {"labels": {"app.kubernetes.io/component": "merge"}, "creationTimestamp": "2026-01-01T00:01:00Z"}
+    why = {"type": "PodScheduled", "status": "False", "message": "0/3 are available. preemption: none"}
+    cluster = Answers(
+        {
+            "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/x": workflow,
+            "/api/v1/namespaces/vision/pods": {"items": [{"metadata": metadata, "status": {"conditions": [why]}}]},
+            "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
+        }
+    )
     monkeypatch.setattr(verbs, "_REASONS_S", 0)
-    monkeypatch.setattr(verbs, "waiting_reasons", lambda *_args: {"merge": "1 pod waits for a node: 0/3 are available"})
     monkeypatch.setattr(verbs, "no_node", lambda *_args: None)
     monkeypatch.setattr("lipt.cli.cluster.time.sleep", lambda _s: workflow.update(status={"phase": "Succeeded"}))
     verbs._at_end(Argo(cluster, "vision"), Handle(engine="argo", namespace="vision", run="x"), cluster)
-    assert "0/3 are available -> wait until a node is free, or lower -p gpus" in capsys.readouterr().err
+    assert (
+        "pods wait for a node: 0/3 are available -> wait until a node is free, or lower -p gpus"
+        in capsys.readouterr().err
+    )
 
 
 def test_who_waits_is_told_once_why_pods_do_not_start(

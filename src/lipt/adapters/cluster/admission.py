@@ -37,8 +37,6 @@ _REMEDIES = {
 _UNSCHEDULABLE = "Unschedulable: "
 #: What to do about a pod that no node takes, if nothing is known about the nodes.
 WAIT = "wait until a node is free, or lower -p gpus, memory, cpu"
-#: In the reason of pods that no node takes.
-FOR_A_NODE = "for a node"
 _NEAREST = "`kubectl -n {namespace} get events` has the whole message; an administrator of {namespace} can help"
 
 
@@ -54,6 +52,17 @@ def remedy_of(reason: str, namespace: str) -> str:
     return next(found, _NEAREST).format(namespace=namespace)
 
 
+def not_admitted(count: int, reason: str, namespace: str) -> str:
+    """Why pods are refused, and what to do."""
+    return f"{count} pod{'s are' if count > 1 else ' is'} not admitted: {reason} -> {remedy_of(reason, namespace)}"
+
+
+def waits_for_a_node(count: int, message: str, remedy: str) -> str:
+    """Why no node takes pods, in the words of the scheduler without what it says about preemption; and what to do."""
+    why = message.partition(". ")[0]
+    return f"{count} pod{'s wait' if count > 1 else ' waits'} for a node: {why} -> {remedy}"
+
+
 def explained(message: str, namespace: str, *, over: bool = False) -> str:
     """An engine's message with the remedy if a pod is not admitted or has no node yet, else the message.
 
@@ -65,13 +74,6 @@ def explained(message: str, namespace: str, *, over: bool = False) -> str:
     if BEFORE in message:
         return message
     _, waits, why = message.partition(_UNSCHEDULABLE)
-    if waits:
-        return (  # it may be a pod of the engine, such as Kubeflow needs before each box
-            message
-            if over
-            else f"1 pod waits {FOR_A_NODE}: {why.partition('. ')[0]} -> {WAIT} (a pod of the engine can only wait)"
-        )
-    if " is forbidden: " not in message:
-        return message
-    reason = reason_of(message)
-    return f"1 pod is not admitted: {reason} -> {remedy_of(reason, namespace)}"
+    if waits and not over:  # it may be a pod of the engine, such as Kubeflow needs before each box
+        return waits_for_a_node(1, why, f"{WAIT} (a pod of the engine can only wait)")
+    return not_admitted(1, reason_of(message), namespace) if " is forbidden: " in message else message

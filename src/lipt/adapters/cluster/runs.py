@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.admission import FOR_A_NODE, remedy_of
+from lipt.adapters.cluster.admission import not_admitted, waits_for_a_node
 from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, STARTING, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
@@ -128,9 +128,13 @@ def pod_logs(
 _WAITING = "is waiting to start: "
 
 
-def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str, str]:
+def waiting_reasons(cluster: Cluster, namespace: str, workflow: str, without_node: Callable[[], str]) -> dict[str, str]:
     """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
-    namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)"""
+    namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)
+
+    Args:
+        without_node: gives what to do about pods that no node takes.
+    """
     told: dict[str, list[str]] = {}
     cannot_start: dict[str, list[Waiting]] = {}
     lost: dict[str, str] = {}
@@ -142,17 +146,15 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str) -> dict[str
             lost[box] = _on_a_lost_node(pod, namespace)
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
+                told.setdefault(box, []).append(str(condition.get("message", "")))
+    remedy = without_node() if told else ""
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
         | {
             box: f"{len(reasons)} pod{'s' * (len(reasons) > 1)} cannot start: {_with_advice(reasons[0])}"
             for box, reasons in cannot_start.items()
         }
-        | {
-            box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
-            for box, texts in told.items()
-        }
+        | {box: waits_for_a_node(len(texts), texts[0], remedy) for box, texts in told.items()}
         | lost
     )
 
@@ -202,8 +204,7 @@ def _refused(cluster: Cluster, namespace: str, workflow: str, pods: list[dict[st
             with suppress(RefusedError):  # who may not list events sees the rest
                 reason = job_status.refusal(cluster, namespace, job["metadata"]["name"], own)
         if reason:
-            text = f"{count} pod{'s are' if count > 1 else ' is'} not admitted: {reason}"
-            found[_box_of(job) or ""] = f"{text} -> {remedy_of(reason, namespace)}"
+            found[_box_of(job) or ""] = not_admitted(count, reason, namespace)
     return found
 
 
