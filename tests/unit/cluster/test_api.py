@@ -131,6 +131,8 @@ def test_a_box_that_is_repeated_has_the_reason_of_the_attempt_before_as_such() -
     assert message(whole, lost) == "pod deleted"
     assert message(newer, whole, lost) == "attempt 2 (before: pod deleted)"
     assert message(newer | {"message": "PodInitializing"}, whole, lost) == "attempt 2 (before: pod deleted)"
+    waits = {"phase": "Pending", "message": "Unschedulable: 0/3 nodes are available"}
+    assert message(newer | waits, whole, lost) == waits["message"]
 
 
 class Restarting(JsonHandler):

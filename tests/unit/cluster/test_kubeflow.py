@@ -282,6 +282,9 @@ def test_a_box_that_is_repeated_shows_the_reason_of_the_attempt_before_as_such(s
         workflow["status"]["nodes"]["7"] = newest | changes
         state = Kubeflow(cluster, "vision").state("ours")
         assert [box.message for box in state.boxes] == ["", "", "attempt 2 (before: node lost)", "", ""]
+    waits = {"phase": "Pending", "message": "Unschedulable: 0/3 nodes are available"}
+    workflow["status"]["nodes"]["7"] = newest | waits
+    assert Kubeflow(cluster, "vision").state("ours").boxes[2].message == waits["message"]
     workflow["status"]["nodes"]["7"] = newest | {"phase": "Failed"}
     assert Kubeflow(cluster, "vision").state("ours").boxes[2].message == "node lost"
     workflow["status"]["nodes"]["7"] = newest | {"phase": "Succeeded"}
