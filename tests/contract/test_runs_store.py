@@ -106,7 +106,7 @@ def test_the_remedies_name_what_the_pods_use(cluster: Answers, s3: str, monkeypa
     monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
     monkeypatch.setenv("LIPT_S3_ENDPOINT", "")
     cluster.documents[CONFIG] = {"data": {"endpoint": "http://127.0.0.1:9"}}
-    with pytest.raises(TransientError, match=r"-> check .* that `endpoint` in the ConfigMap of -p s3=NAME is correct"):
+    with pytest.raises(TransientError, match=r"-> check .* \(`endpoint` in the ConfigMap of -p s3=NAME\) is correct"):
         use(cluster, s3)
 
 

@@ -43,7 +43,6 @@ class Source(NamedTuple):
 
     endpoint: str
     region: str
-    """Follows `endpoint` in a remedy."""
     credentials: str
 
     @classmethod
@@ -52,10 +51,10 @@ class Source(NamedTuple):
         if in_pod_of_run(environment):
             return cls(
                 "`endpoint` in the ConfigMap of -p s3=NAME",
-                "`region` there",
-                "the Secret of -p s3=NAME (docs/howto/cluster-rights.md, Secrets) and `region` in its ConfigMap",
+                "`region` in the ConfigMap of -p s3=NAME",
+                "the Secret of -p s3=NAME; docs/howto/cluster-rights.md, Secrets",
             )
-        return cls("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION")
+        return cls("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY")
 
 
 def is_busy(status: int) -> bool:
@@ -96,7 +95,7 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
     def transient(reason: str, also: str = "") -> TransientError:
         return TransientError(
             f"{where}: {endpoint} was unreachable for {retry_s:g} s ({reason})",
-            f"check that the store runs and that {source.endpoint} is correct{also}, then try again",
+            f"check that the store runs and that its address ({source.endpoint}) is correct{also}, then try again",
         )
 
     if isinstance(error, SSLError):
@@ -105,7 +104,8 @@ def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry
             return transient(reason)
         return UsageError(
             f"{where}: no TLS connection to {endpoint}: {error}",
-            f"check http:// or https:// in {source.endpoint}, or the certificate (docs/howto/cluster-install.md)",
+            f"check http:// or https:// in the address ({source.endpoint}), or the certificate "
+            "(docs/howto/cluster-install.md)",
         )
     if isinstance(error, HTTPError):
         # A store that restarts breaks connections, too; a port for TLS does so with each one in plain HTTP.
@@ -129,7 +129,8 @@ def not_s3(where: str, endpoint: str, how: str, source: Source) -> UsageError:
     """
     return UsageError(
         f"{where}: {endpoint} does not answer like an S3 store ({how})",
-        f"check {source.endpoint} (the S3 port, not the console's), {source.region} and the credentials",
+        f"check the address ({source.endpoint}; the S3 port, not the console's), the region ({source.region}) and the "
+        f"credentials ({source.credentials})",
     )
 
 
@@ -146,12 +147,14 @@ def _explained_answer(
     if code in REFUSED:
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
-            f"check {source.credentials}, and that their user may use this bucket",
+            f"check the credentials ({source.credentials}), the region ({source.region}), and that the user may use "
+            "this bucket",
         )
     if code in _ELSEWHERE:
         return UsageError(
             f"{where}: {endpoint} answers {code}: {error.message}",
-            f"if the bucket is in another region: set {source.endpoint} to an address of it, and {source.region} to it",
+            f"if the bucket is in another region: set the address ({source.endpoint}) and the region ({source.region}) "
+            "to those of the bucket",
         )
     if code in _FULL:
         return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
