@@ -81,7 +81,7 @@ def test_commands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             check_lipt([str(tmp_path / word) if word in files else word for word in arguments])
         elif program == "make":
             assert next(word for word in arguments if "=" not in word) in targets, words
-        elif program == "python":
+        elif program in ("python", "python3"):
             module = arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0]
             places = (module, f"{module}.py", f"{module}/__main__.py")
             assert module == "venv" or any((ROOT / place).is_file() for place in places), words
