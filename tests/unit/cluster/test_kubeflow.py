@@ -206,7 +206,7 @@ def test_the_page_of_a_login_is_no_run(namespace: str, monkeypatch: pytest.Monke
                 "details": [{"@type": "type.googleapis.com/google.rpc.Status", "message": "Run ours not found"}],
             },
             "Kubeflow Pipelines does not know it: Run ours not found\n"
-            "  -> check the run's handle. The results of a run that was deleted stay: `lipt ls WORKSPACE` lists them",
+            "  -> check the run's handle. The results of a run that was deleted stay: lipt ls WORKSPACE lists them",
         ),
         (
             404,

@@ -137,7 +137,7 @@ def _translated(error: Any) -> LiptError:
     if error.status == 404:
         return MissingError(
             f"Kubeflow Pipelines does not know it: {text}",
-            "check the run's handle. The results of a run that was deleted stay: `lipt ls WORKSPACE` lists them",
+            "check the run's handle. The results of a run that was deleted stay: lipt ls WORKSPACE lists them",
         )
     if error.status == 400:
         return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
