@@ -164,7 +164,9 @@ def test_wrong_credentials_are_a_usage_error_at_once(
         pytest.skip("moto lets everybody in")
     monkeypatch.setenv(name, SECRET)
     store = open_store(s3)
-    with pytest.raises(UsageError, match=r"refuses the credentials .*\n  -> check AWS_ACCESS_KEY_ID") as caught:
+    with pytest.raises(
+        UsageError, match=r"refuses the credentials .*\n  -> check the credentials \(AWS_ACCESS_KEY_ID"
+    ) as caught:
         operation(store)
     assert sum(store.traffic.requests.values()) == 1
     told = "".join(traceback.format_exception(caught.value))
