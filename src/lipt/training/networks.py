@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from lipt.errors import UsageError, did_you_mean
 from lipt.rng import global_seed
 from lipt.training.onednn import guard_convolutions
+from lipt.training.precision import Float32Linear, depthwise_in_float32
 from lipt.training.user_model import build_user_model
 from lipt.training.vision_transformer import VisionTransformer
 
@@ -202,7 +203,7 @@ def build_model(
             "use num_classes",
         )
     if type(layer) is nn.Linear:
-        layer.__class__ = _Float32Linear  # keeps parameters, name and place
+        layer.__class__ = Float32Linear  # keeps parameters, name and place
     model.classifier_name = classifier  # type: ignore[assignment]
     model.same_each_step = ":" not in name  # type: ignore[assignment]
     return model
@@ -211,24 +212,6 @@ def build_model(
 def same_each_step(model: nn.Module) -> bool:
     """Whether the network is known to do the same for all batches of a size: ours do. A user's may decide in Python."""
     return bool(getattr(model, "same_each_step", False))
-
-
-class _Float32Linear(nn.Linear):
-    """A linear layer that stays float32 where the network runs in bf16: 8 bits of a logit would give scores ties."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_meta:  # has shapes only, and autocast does not know it
-            return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
-            return super().forward(x.to(self.weight.dtype))
-
-
-def plain_layers(model: nn.Module) -> nn.Module:
-    """The model with torch's own linear layers, for programs that run it without LiPT; changed in place."""
-    for layer in model.modules():
-        if type(layer) is _Float32Linear:
-            layer.__class__ = nn.Linear  # type: ignore[assignment]
-    return model
 
 
 class _WithoutInitialisation(TorchFunctionMode):
@@ -254,6 +237,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move the model to `device`, with channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     if device.type == "cpu":
         guard_convolutions(model)
+        depthwise_in_float32(model)
     model = model.to(device)
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:  # `model.to` would try it with five dimensions, too, which have no such format

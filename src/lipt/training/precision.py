@@ -1,12 +1,20 @@
-"""The number format in which networks are trained and evaluated."""
+"""The number format in which networks are trained and evaluated, and what stays float32 where they run in bfloat16.
+
+On a CPU some of torch's bfloat16 kernels are slower than its float32 kernels, though the processor multiplies bfloat16
+matrices itself: attention (its backward pass takes up to 15 times as long), group normalisation (4 to 5 times), and the
+backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 20 times). They are computed in
+float32 there, as torch does it itself with normalisation on a GPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from functools import cache, partial
+from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 Precision = Literal["fp32", "bf16"]
 
@@ -27,4 +35,64 @@ def native_precision(device: torch.device) -> Precision:
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Inside the block convolutions and matrix products are computed in `precision`; weights stay float32."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+    if precision == "fp32":
+        return nullcontext()
+    if device.type == "cpu":
+        _slow_functions_in_float32()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+class _Float32Layer(nn.Module):
+    """A layer that stays float32 where the network runs in bf16."""
+
+    weight: Tensor
+
+    def forward(self, x: Tensor) -> Any:
+        if x.is_meta:  # has shapes only, and autocast does not know it
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.to(self.weight.dtype))
+
+
+class Float32Linear(_Float32Layer, nn.Linear):
+    """The last layer: 8 bits of a logit would give scores ties."""
+
+
+class _Float32Conv2d(_Float32Layer, nn.Conv2d):
+    """A depthwise convolution."""
+
+
+_PLAIN: Mapping[type[nn.Module], type[nn.Module]] = {Float32Linear: nn.Linear, _Float32Conv2d: nn.Conv2d}
+
+
+def depthwise_in_float32(model: nn.Module) -> None:
+    """Keep the depthwise convolutions float32. A second call changes nothing."""
+    for layer in model.modules():
+        if type(layer) is nn.Conv2d and layer.groups == layer.in_channels > 1:
+            layer.__class__ = _Float32Conv2d  # keeps parameters, name and place
+
+
+def plain_layers(model: nn.Module) -> nn.Module:
+    """The model with torch's own layers, for programs that run it without LiPT; changed in place."""
+    for layer in model.modules():
+        if plain := _PLAIN.get(type(layer)):
+            layer.__class__ = plain
+    return model
+
+
+@cache
+def _slow_functions_in_float32() -> torch.library.Library:
+    """Tell torch's autocast on CPUs, for this process. It also reaches functions that a layer of torch calls."""
+    library = torch.library.Library("aten", "IMPL", "AutocastCPU")
+    for function in (torch.ops.aten.group_norm.default, torch.ops.aten.scaled_dot_product_attention.default):
+        library.impl(function, partial(_in_float32, function))
+    return library
+
+
+def _in_float32(function: Callable[..., Tensor], *arguments: Any, **options: Any) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return function(*map(_widened, arguments), **{name: _widened(value) for name, value in options.items()})
+
+
+def _widened(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lipt.data.augmentation import pixel_statistics
 from lipt.errors import RunError, in_one_line
-from lipt.training.networks import plain_layers
+from lipt.training.precision import plain_layers
 
 
 class _FromPixels(nn.Module):

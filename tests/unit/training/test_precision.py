@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lipt.data.augmentation import StandardAugment
 from lipt.training.forward import accuracies, outputs_of, recalibrate_batchnorm
 from lipt.training.loop import Trainer, train
-from lipt.training.networks import build_model
-from lipt.training.precision import Precision, native_precision
+from lipt.training.networks import build_model, on_device
+from lipt.training.precision import Precision, autocast, native_precision, plain_layers
 from lipt.training.recipe import Recipe, TrainingProgress
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
@@ -68,6 +71,48 @@ def test_statistics_in_bf16_are_near_those_in_float32() -> None:
         found[precision] = state_of(model)
     for name, tensor in found["fp32"].items():
         torch.testing.assert_close(found["bf16"][name], tensor, rtol=0.05, atol=0.02, msg=name)
+
+
+def test_what_is_slow_in_bf16_on_a_cpu_stays_float32() -> None:
+    x = torch.randn(2, 8, 6, 6)
+    q, k, v = torch.randn(3, 2, 4, 5, 16).bfloat16()
+    mask = torch.zeros(5, 5).bfloat16()
+    depthwise = nn.Conv2d(8, 16, 3, stride=2, groups=8)
+    dense = nn.Conv2d(8, 16, 3, groups=2)
+    model = on_device(on_device(nn.Sequential(depthwise, dense), CPU), CPU)
+    exact = F.conv2d(x.bfloat16().float(), depthwise.weight, depthwise.bias, stride=2, groups=8)
+    with autocast(CPU, "bf16"):
+        normalised = F.group_norm(x.bfloat16(), 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.5)
+        convolved = model[0](x.bfloat16())
+        assert model[1](x).dtype == torch.bfloat16
+    assert torch.equal(normalised, F.group_norm(x.bfloat16().float(), 4))
+    assert torch.equal(mixed, F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float(), scale=0.5))
+    torch.testing.assert_close(convolved, exact)
+    assert {type(layer) for layer in plain_layers(model)} == {nn.Conv2d}
+
+
+class Attentions(TorchDispatchMode):
+    """Notes the number format of each attention and of its backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.formats: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "scaled_dot_product" in str(func):
+            self.formats.append(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def test_attention_inside_of_torchs_own_layer_is_float32_in_both_directions() -> None:
+    layer, x = nn.MultiheadAttention(16, 2, batch_first=True), torch.randn(2, 5, 16)
+    with Attentions() as seen:
+        with autocast(CPU, "bf16"):
+            mixed = layer(x, x, x, need_weights=False)[0]
+        mixed.float().sum().backward()
+    assert mixed.dtype == torch.bfloat16
+    assert seen.formats == [torch.float32] * 2
 
 
 def test_the_native_precision_is_what_the_processor_says() -> None:
