@@ -8,7 +8,7 @@ Prints a table for each number of steps.
 - `--random-steps N` compares with random that was trained for N steps.
 - `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
 - `--by-passes` prints one table, sorted by how often the training saw each kept image.
-- `--by-network` prints one table, with what was measured of each trained network.
+- `--by-network` prints one table, with what was measured of each trained network and each one that scored.
 - `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
   at 16 px`. `--steps` takes a part of the tables, `--processor` of the records.
 
@@ -20,7 +20,6 @@ are fewer than those of the others. Cells with fewer seeds than `--least` (3) ar
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 from collections import Counter
@@ -45,6 +44,7 @@ _NETWORKS = {
     "vit_small": "vision transformer",
     "benchmarks.networks:convnet": "ConvNet",
 }
+_ITSELF = "itself"
 #: Rules as the pages name them, in the order of rows.
 _LABELS = {
     "random": "class-balanced random",
@@ -177,31 +177,40 @@ def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
 
 
 def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> str:
-    """In Markdown: a row per steps, share and trained network, and a column per rule.
+    """In Markdown: a row per steps, share, trained network and the one that scored, and a column per rule.
 
-    Only steps and shares that were measured with each network.
+    Only steps and shares that were measured with each of them.
     """
-    found: dict[str, dict[Cell, Entry]] = {}
-    networks = [json.loads(line)["model"] for line in lines]
+    parsed = [json.loads(line) for line in lines]
+    networks = [line["model"] for line in parsed]
     assert len({name for name, _ in networks}) == len({*map(tuple, networks)}), "one width of each network"
-    for network, part in itertools.groupby(sorted(lines, key=_trained), key=_trained):
+    found: dict[tuple[str, str], dict[Cell, Entry]] = {}
+    for network, scorer in {_networks(line) for line in parsed if line["rule"] != "random"}:
+        part = (
+            text
+            for line, text in zip(parsed, lines, strict=True)
+            if _networks(line) == (network, scorer) or (line["rule"] == "random" and _networks(line)[0] == network)
+        )
         measured = accuracies(part)
         made = {cell: each for cell in measured if cell[2] in rules and (each := gains(measured)(cell))}
-        found[network] = {cell: each for cell, each in made.items() if each[1] >= least}
+        found[network, scorer] = {cell: each for cell, each in made.items() if each[1] >= least}
     shared = set[tuple[int, float]].intersection(*({cell[:2] for cell in each} for each in found.values()))
     columns = sorted({cell[2:] for each in found.values() for cell in each if cell[:2] in shared}, key=_place)
     usual = max(_usual(each) for each in found.values())
+    order = [*_NETWORKS.values(), _ITSELF]
     rows = []
     for steps, fraction in sorted(shared, key=lambda each: each[::-1]):
-        for network in sorted(found, key=[*_NETWORKS.values()].index):
-            cells = [found[network].get((steps, fraction, *column)) for column in columns]
+        for pair in sorted(found, key=lambda pair: [order.index(name) for name in pair]):
+            cells = [found[pair].get((steps, fraction, *column)) for column in columns]
             texts = [_with_seeds(each, usual) if each else "" for each in cells]
-            rows.append([_percent(fraction), f"{steps:,}", network, *texts])
-    return markdown(["kept", "steps", "trained network", *(label(rule) for rule, _ in columns)], rows)
+            rows.append([_percent(fraction), f"{steps:,}", *pair, *texts])
+    return markdown(["kept", "steps", "trained network", "scored by", *(label(rule) for rule, _ in columns)], rows)
 
 
-def _trained(line: str) -> str:
-    return _NETWORKS[json.loads(line)["model"][0]]
+def _networks(line: Mapping[str, Any]) -> tuple[str, str]:
+    """The trained network, and the one that scored."""
+    scorer = line.get("scorer", line["model"])
+    return _NETWORKS[line["model"][0]], _ITSELF if scorer == line["model"] else _NETWORKS[scorer[0]]
 
 
 def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:

@@ -2,7 +2,7 @@
 
 On a CPU some of torch's bfloat16 kernels are slower than its float32 kernels, though the processor multiplies bfloat16
 matrices itself: attention (its backward pass takes up to 15 times as long), group normalisation (4 to 5 times), and the
-backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 20 times). They are computed in
+backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 40 times). They are computed in
 float32 there, as torch does it itself with normalisation on a GPU.
 """
 
