@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,11 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     after = [step.sentence, *step.commands({})[0].splitlines()] if step else []
     assert str(made.verdict).splitlines() == [made.verdict.headline, *made.verdict.sentences, *after]
     assert repr(made) == f"Finished({made.verdict.headline} Report: {made.page})"
+    table = made._repr_html_()
+    for row in made.report.rows:
+        assert f"<tr><th>{row.label}</th><td>{100 * row.accuracy[0]:.2f} % test accuracy</td></tr>" in table
+    assert html.escape(made.verdict.headline) in table
+    assert f"<td>{made.page}</td>" in table
     assert load_file(made.model)["classifier.weight"].shape[0] == 10
     assert made.subset.algorithm == "ccs"
     names = made.subset.files()

@@ -18,9 +18,12 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.reporting.provenance import MODEL_LINK
 from lipt.progress import make_reporter
 from lipt.report.document import Document
+from lipt.report.numbers import format_percent
+from lipt.report.significance import mean_accuracy
 from lipt.report.verdict import Verdict, judge
 from lipt.runtime import Attempt, Context
 from lipt.selection import Selection
+from lipt.selection.notebook import facts_table
 from lipt.stages.select import read_subset
 
 #: A run seeds the generators of torch, Python and NumPy, which all threads of a process share.
@@ -43,6 +46,12 @@ class Finished:
 
     def __repr__(self) -> str:
         return f"Finished({self.verdict.headline} Report: {self.page})"
+
+    def _repr_html_(self) -> str:
+        """The conclusion, the test accuracy of each method, and where the results are, as a table of a notebook."""
+        accuracies = {row.label: f"{format_percent(mean_accuracy(row))} test accuracy" for row in self.report.rows}
+        where = {"report": self.page, "trained network": self.model}
+        return facts_table("Run", {"conclusion": self.verdict.headline, **accuracies, **where})
 
 
 def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Finished:
