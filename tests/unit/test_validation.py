@@ -22,6 +22,7 @@ from lipt.errors import LiptError, UsageError
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.model import check_model
 from lipt.flow.checks.validation import _rounded_up, check_comparison, check_from_afar, check_run, problems
+from lipt.forecast.sizes import DataSize
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
 from lipt.runtime.algorithm import algorithm_of, reason_of_auto, selecting
@@ -299,6 +300,19 @@ def test_a_folder_is_counted_as_it_is_ingested(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path / "runs", {"data": {"source": str(data)}})
     facts = Facts.of(ctx.config.data, partial(listing, ctx))
     assert (facts.train, facts.classes, facts.size) == (ingest(ctx).make().summary["train"], 3, (7, 9))
+
+
+def test_unreadable_images_do_not_hide_the_size_of_the_others(tmp_path: Path) -> None:
+    """Before the ingest, which names all unreadable images, a dry run predicts the time without them."""
+    data = folder_of(tmp_path / "data", {"a": 13, "b": 5})
+    files = sorted(data.rglob("*.png"))
+    for file in files[:3]:
+        file.write_bytes(b"no image")
+    ctx = tiny_context(tmp_path / "runs", {"data": {"source": str(data), "image_size": None}})
+    assert DataSize.listed(ctx).side == 9
+    for file in files:
+        file.write_bytes(b"no image")
+    assert Facts.of(ctx.config.data).size is None
 
 
 def test_one_class_is_refused() -> None:

@@ -85,8 +85,8 @@ class DataSize:
 
     @classmethod
     def listed(cls, ctx: Context) -> DataSize:
-        """The sizes of data that are not ingested: counts as in the source, 3 bytes per pixel. At most one image is
-        read.
+        """The sizes of data that are not ingested: counts as in the source, 3 bytes per pixel. Images are
+        read only until one is readable.
 
         Raises:
             LiptError: as `Facts.of`; the size of the images is unknown.

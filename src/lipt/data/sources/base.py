@@ -140,7 +140,7 @@ class Listing:
     counts: dict[str, tuple[int, ...]]
     """Images of each class, by split."""
     size: tuple[int, int] | None
-    """Height and width of the first image, in pixels; None if it is unreadable: ingestion names all such images."""
+    """Height and width of the first readable training image, in pixels; None if there is none: see `_size`."""
 
     @classmethod
     def of(cls, source: Source) -> Listing:
@@ -148,10 +148,15 @@ class Listing:
             split: tuple(np.bincount(labels_N, minlength=len(source.classes)).tolist())
             for split, labels_N in source.splits.items()
         }
-        size = None
-        with suppress(RunError), Image.open(BytesIO(source.read("train", 0)[0])) as image:
-            size = image.height, image.width
-        return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
+        return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=_size(source))
+
+
+def _size(source: Source) -> tuple[int, int] | None:
+    """Height and width of the first image that is readable, of up to 64 training images. Ingestion names the others."""
+    for i in _spread(len(source.splits["train"])):
+        with suppress(RunError), Image.open(BytesIO(source.read("train", i)[0])) as image:
+            return image.height, image.width
+    return None
 
 
 def check_one_size(source: Source) -> None:

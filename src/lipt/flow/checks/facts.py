@@ -31,7 +31,7 @@ class Facts:
 
     @classmethod
     def of(cls, data: Data, listing: Callable[[], Listing] | None = None) -> Facts:
-        """The facts about the configured data. Nothing is downloaded, and at most one image is read.
+        """The facts about the configured data. Nothing is downloaded, and images are read only until one is readable.
 
         Args:
             listing: returns the listing of the source, if the caller has one; otherwise the source is listed here.
