@@ -358,6 +358,37 @@ def test_a_failure_without_a_message_has_the_last_error_of_the_log(
     assert (state.message or state.boxes[2].message) == said
 
 
+def test_the_log_of_a_failed_attempt_is_read_once(server: type[Server]) -> None:
+    """`lipt submit --wait` asks for the state every few seconds, for as long as the next attempt takes."""
+    name = "t(0).root(0).merge(0).executor"
+    nodes = [
+        _node(f"{name}(0)", "Failed", "main: Error (exit code 1)") | {"id": "t-1"},
+        _node(f"{name}(1)", "Running", started="2") | {"id": "t-2"},
+    ]
+    workflow = {"metadata": {"name": "t"}, "status": {"nodes": dict(enumerate(nodes))}}
+    metadata = [{"name": node["id"], "annotations": {"workflows.argoproj.io/node-id": node["id"]}} for node in nodes]
+    pods = "/api/v1/namespaces/vision/pods"
+    unreachable: dict[str, Any] = {_WORKFLOWS: {"items": [workflow]}, pods: TransientError("unreachable")}
+    listed = {"items": [{"metadata": each, "status": {}} for each in metadata]}
+    cluster = Answers(unreachable)
+    server.runs.append({"run_id": "ours", "state": "RUNNING"})
+    client = Kubeflow(cluster, "vision")
+
+    def message() -> str:
+        return client.state("ours").boxes[2].message
+
+    assert message() == "attempt 2 (before: main: Error (exit code 1))"
+    cluster.documents |= {pods: listed, f"{pods}/t-1/log": "first", f"{pods}/t-2/log": "second"}
+    assert message() == "attempt 2 (before: main: Error (exit code 1): first)"
+    for path in (pods, f"{pods}/t-1/log"):
+        del cluster.documents[path]
+    assert message() == "attempt 2 (before: main: Error (exit code 1): first)"
+    nodes[1] |= {"phase": "Failed", "message": "main: Error (exit code 1)"}
+    cluster.documents[pods] = listed
+    workflow["status"] = {"nodes": dict(enumerate(nodes))}
+    assert message() == "main: Error (exit code 1): second"
+
+
 def test_a_cancelled_run_is_called_so(server: type[Server]) -> None:
     nodes = {"0": _node("t(0).root(0).merge(0).executor(0)", "Failed", "Step exceeded its deadline")}
     workflow = {"metadata": {"name": "t"}, "spec": {"activeDeadlineSeconds": 0}, "status": {"nodes": nodes}}

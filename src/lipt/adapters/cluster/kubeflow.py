@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version, repeated, said
 from lipt.adapters.cluster.kubeflow_client import call, connect
-from lipt.adapters.cluster.last_words import with_reason
+from lipt.adapters.cluster.last_words import LastWords
 from lipt.adapters.cluster.patience import FIRST_ANSWER_S, PATIENCE_S, Patience
 from lipt.errors import TransientError, UsageError
 from lipt.pipeline import BOXES
@@ -41,6 +41,7 @@ class Kubeflow:
         self.cluster, self.namespace = cluster, namespace
         self._patience = Patience(FIRST_ANSWER_S, patience_s)
         self._specs: dict[tuple[str, str], dict[str, Any]] = {}
+        self._last_words = LastWords(cluster, namespace)
         self.client = connect(cluster, namespace)
 
     def parameters(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class Kubeflow:
             attempts = [node for node in pods if _step_of(node) == _step_of(newest)]
             failed = next((node for node in reversed(attempts) if said(node)), None)
             if failed is not None:
-                why = with_reason(self.cluster, self.namespace, str(workflow["metadata"]["name"]), failed)
+                why = self._last_words.of(str(workflow["metadata"]["name"]), failed)
                 again = failed is not newest and newest["phase"] in ("Running", "Pending")
                 told[box] = repeated(len(attempts), why) if again else why
         return told

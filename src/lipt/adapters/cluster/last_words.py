@@ -11,7 +11,7 @@ from typing import Any
 
 from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.printed import printed
-from lipt.errors import LiptError
+from lipt.errors import LiptError, TransientError
 
 _BARE = re.compile(r"main: Error( \(exit code \d+\))?")
 #: Begins a line of the driver or the launcher that reports an error.
@@ -25,25 +25,39 @@ _STOPPED = "(exit code 143)"
 _LINES, _LONGEST = 100, 500
 
 
-def with_reason(cluster: Cluster, namespace: str, workflow: str, node: dict[str, Any]) -> str:
-    """The message of a node of a workflow, with exit code and last error of its pod if the message has no reason.
+class LastWords:
+    """Why nodes of workflows in a namespace failed. The log of a failed pod no longer changes, so it is read once."""
 
-    Unchanged if the pod is gone, or may not be read.
-    """
-    message = str(node["message"])
-    if not _BARE.fullmatch(message):
-        return message
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    try:
-        pods = cluster.get(path, labelSelector=f"workflows.argoproj.io/workflow={workflow}")["items"]
-        pod = next((pod for pod in pods if pod["metadata"].get("annotations", {}).get(_ID) == node["id"]), None)
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self._known: dict[str, str] = {}
+
+    def of(self, workflow: str, node: dict[str, Any]) -> str:
+        """The message of a failed node, with exit code and last error of its pod if the message has no reason.
+
+        Unchanged if the pod is gone, or may not be read.
+        """
+        message = str(node["message"])
+        if not _BARE.fullmatch(message):
+            return message
+        if node["id"] not in self._known:
+            try:
+                self._known[node["id"]] = self._read(workflow, node["id"], message)
+            except TransientError:
+                return message
+            except LiptError:
+                self._known[node["id"]] = message
+        return self._known[node["id"]]
+
+    def _read(self, workflow: str, node: str, message: str) -> str:
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        pods = self.cluster.get(path, labelSelector=f"workflows.argoproj.io/workflow={workflow}")["items"]
+        pod = next((pod for pod in pods if pod["metadata"].get("annotations", {}).get(_ID) == node), None)
         if pod is None:
             return message
         query = {"container": "main", "tailLines": str(_LINES)}
-        log = cluster.request("GET", f"{path}/{pod['metadata']['name']}/log", query=query)
-    except LiptError:
-        return message
-    return ": ".join(filter(None, [_with_code(message, pod), _last_error(log)]))
+        log = self.cluster.request("GET", f"{path}/{pod['metadata']['name']}/log", query=query)
+        return ": ".join(filter(None, [_with_code(message, pod), _last_error(log)]))
 
 
 def what_then(message: str) -> str:
