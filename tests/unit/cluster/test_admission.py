@@ -101,6 +101,30 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     assert reasons_of(Answers(answers)) == {}
 
 
+def test_each_reason_why_pods_cannot_start_has_its_number() -> None:
+    """Pods that try again to pull an image have one reason; its name alternates."""
+    reasons = [
+        {"reason": "ErrImagePull", "message": "lipt:1: not found"},
+        {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'},
+        {"reason": "ImagePullBackOff", "message": "Back-off pulling image lipt:1"},
+    ]
+    metadata = {"labels": {"app.kubernetes.io/component": "merge"}, "creationTimestamp": "2026-01-01T00:01:00Z"}
+    pods = [
+        {"metadata": metadata, "status": {"containerStatuses": [{"state": {"waiting": waiting}}]}}
+        for waiting in reasons
+    ]
+    answers: dict[str, Any] = {
+        "/api/v1/namespaces/vision/pods": {"items": pods[:2]},  # the answer to both questions: boxes and workers
+        "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
+    }
+    cluster = Answers(answers)
+    image, secret = reasons_of(cluster)["merge"].split("; ")
+    assert image.startswith("2 pods cannot start: ErrImagePull: lipt:1: not found -> push the image")
+    assert secret.startswith('2 pods cannot start: CreateContainerConfigError: secret "x" not found -> make the Secret')
+    cluster.documents["/api/v1/namespaces/vision/pods"] = {"items": [pods[0], pods[2]]}
+    assert reasons_of(cluster)["merge"].startswith("4 pods cannot start: ErrImagePull: ")
+
+
 def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, str]:
     """What is told about a run with this pod."""
     answers = {

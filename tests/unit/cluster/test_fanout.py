@@ -457,3 +457,34 @@ def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
     (told,) = [text for text in said if "cannot start" in text]
     assert told.startswith("pretrain: 1 of 2 pods cannot start: ")
     assert handler.asked["deadline 1"] == 1  # its pods that have ended stay
+
+
+class StuckForTwoReasons(Server):
+    """The pods lack two different Secrets; the second lacks it from the third look on."""
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 2}
+
+    def _pod(self, index: int) -> dict[str, Any]:
+        pod = super()._pod(index)
+        secret = "ab"[index] if self.asked["pods"] > 2 else "a"
+        waiting = {"reason": "CreateContainerConfigError", "message": f'secret "{secret}" not found'}
+        pod["status"] = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+        return pod
+
+
+def test_each_reason_why_pods_cannot_start_is_told_and_is_that_of_its_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "ADMITTED_WITHIN_S": 0.3}.items():
+        monkeypatch.setattr(job_watch, name, seconds)
+    handler = type("Handler", (StuckForTwoReasons,), {"asked": Counter()})
+    said: list[str] = []
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(say=said.append, may_fail=2)
+    why = [f'CreateContainerConfigError: secret "{secret}" not found' for secret in "ab"]
+    assert lost == {index: f"its pod cannot start: {each}" for index, each in enumerate(why)}
+    assert all(isinstance(each, NeverRan) for each in lost.values())
+    told = [text for text in said if "cannot start" in text]
+    assert told == [f"pretrain: {2 - index} of 2 pods cannot start: {each}" for index, each in enumerate(why)]

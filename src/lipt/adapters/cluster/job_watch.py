@@ -12,6 +12,7 @@ from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, LEASE_S
+from lipt.adapters.cluster.waiting import Waiting, by_cause
 from lipt.errors import RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
@@ -92,8 +93,10 @@ class JobWatch:
     shown: str = ""
     refused: str = ""
     """Why the namespace does not admit the missing pods; empty if it does."""
-    stuck: str = ""
-    """Why pods cannot start on their nodes; empty if they can."""
+    stuck: dict[int, Waiting] = field(default_factory=dict)
+    """Index -> why its pod cannot start on its node."""
+    told: set[tuple[str, ...]] = field(default_factory=set)
+    """The causes of this that were told."""
     running: dict[str, float] = field(default_factory=dict)
     """Name of a pod that runs -> when it was first seen to run, in seconds of `time.monotonic`. The pod itself says it
     by the clock of its node. If that were wrong, a worker that has just started could be taken for a slow one."""
@@ -126,7 +129,7 @@ class JobWatch:
             if together and room_s is not None and len(_running(pods)) == self.completions:
                 room_s = max(room_s, _ROOM_AGAIN_S)
             if now - clocks.admitted > (room_within_s or ADMITTED_WITHIN_S):
-                return self._without(job, self._hindrance())
+                return self._hindered(job)
             if room_s is not None and now - clocks.placed > room_s:
                 return self._without(job, NO_ROOM)
             if quorum is not None and job.get("status", {}).get("succeeded", 0) >= quorum:
@@ -152,10 +155,13 @@ class JobWatch:
             job_status.out_of_memory(status, self.completions, self.may_fail, self.reasons, together=together) or None
         )
 
-    def _hindrance(self) -> NeverRan:
+    def _hindered(self, job: dict[str, Any]) -> dict[int, str]:
+        """The reason, for every index that is not completed, if pods are refused or stuck."""
         if self.refused:
-            return NeverRan(f"the namespace does not admit its pod: {self.refused}")
-        return NeverRan(f"its pod cannot start: {self.stuck}")
+            return self._without(job, NeverRan(f"the namespace does not admit its pod: {self.refused}"))
+        stuck = {index: NeverRan(f"its pod cannot start: {waiting}") for index, waiting in self.stuck.items()}
+        lost = self._without(job, next(iter(stuck.values())))
+        return lost | {index: why for index, why in stuck.items() if index in lost}
 
     def _without(self, job: dict[str, Any], why: str) -> dict[int, str]:
         """This reason for every index that is not completed; those that have failed for good keep their own."""
@@ -210,11 +216,14 @@ class JobWatch:
 
     def _note_stuck(self, pods: list[dict[str, Any]]) -> None:
         """Find out why pods that have a node do not start, and tell it."""
-        reasons = [str(waiting) for _, waiting in job_status.not_starting(self.cluster, self.namespace, pods)]
-        stuck = reasons[0] if reasons else ""
-        if stuck and not self.stuck:  # the reason alternates between ErrImagePull and ImagePullBackOff
-            self.say(f"{self.name}: {len(reasons)} of {self.completions} pods cannot start: {stuck}")
-        self.stuck = stuck
+        found = job_status.not_starting(self.cluster, self.namespace, pods)
+        self.stuck = {job_status.index_of(pod): waiting for pod, waiting in found}
+        for count, waiting in by_cause(self.stuck.values()):
+            if waiting.cause not in self.told:
+                self.say(f"{self.name}: {count} of {self.completions} pods cannot start: {waiting}")
+                self.told.add(waiting.cause)
+        if not found:  # if they are stuck again, that is news
+            self.told.clear()
 
     def _tell(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
         done = job.get("status", {}).get("succeeded", 0)

@@ -15,7 +15,7 @@ from lipt.adapters.cluster.api import Cluster, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, STARTING, EngineClient
 from lipt.adapters.cluster.job_manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import GrowingLog, printed
-from lipt.adapters.cluster.waiting import OWN, Waiting, advice
+from lipt.adapters.cluster.waiting import OWN, Waiting, advice, by_cause
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
@@ -151,16 +151,15 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str, without_nod
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
         | {
-            box: f"{len(reasons)} pod{'s' * (len(reasons) > 1)} cannot start: {_with_advice(reasons[0])}"
+            box: "; ".join(
+                f"{count} pod{'s' * (count > 1)} cannot start: {waiting} -> {advice(waiting)}"
+                for count, waiting in by_cause(reasons)
+            )
             for box, reasons in cannot_start.items()
         }
         | {box: waits_for_a_node(len(texts), texts[0], remedy) for box, texts in told.items()}
         | lost
     )
-
-
-def _with_advice(waiting: Waiting) -> str:
-    return f"{waiting} -> {advice(waiting)}"
 
 
 def _is_lost(pod: dict[str, Any], now: datetime) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
@@ -22,6 +24,14 @@ class Waiting(NamedTuple):
     def is_foreign(self) -> bool:
         """Whether lipt does not run in this container: an engine, a mesh or a webhook has added it."""
         return self.container not in ("", *OWN)
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """Equal for pods that one repair lets start. (The message of most other reasons names the pod or container.)"""
+        foreign = self.container if self.is_foreign else ""
+        if self.reason in OF_IMAGES:  # the reason alternates between ErrImagePull and ImagePullBackOff
+            return foreign, self.remedy, self.image
+        return foreign, self.reason, self.message if self.reason == "CreateContainerConfigError" else ""
 
     @property
     def remedy(self) -> str:
@@ -67,6 +77,14 @@ def waits(pod: dict[str, Any]) -> Waiting:
         if condition["type"] == "PodScheduled" and condition["status"] != "True":
             return Waiting(str(condition.get("reason", "")), str(condition.get("message", "")))
     return Waiting()
+
+
+def by_cause(found: Iterable[Waiting]) -> list[tuple[int, Waiting]]:
+    """(number of pods, why the first of them waits) for each cause."""
+    found = list(found)
+    counted = Counter(each.cause for each in found)
+    first = {each.cause: each for each in reversed(found)}
+    return [(count, first[cause]) for cause, count in counted.items()]
 
 
 def _image(pod: dict[str, Any], name: str) -> str:
