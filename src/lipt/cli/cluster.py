@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 
 import click
 import yaml
@@ -20,6 +21,7 @@ from lipt.adapters.cluster.printed import GrowingLog
 from lipt.adapters.cluster.runs import (
     Handle,
     PodLog,
+    all_placed,
     delete_jobs,
     engine_client,
     pod_logs,
@@ -97,11 +99,12 @@ def status(handle: str, wait: bool, output: str) -> None:
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
     state = _at_end(engine, address, cluster) if wait else engine.state(address.run)
-    why = dict[str, str]()
+    why, placed = dict[str, str](), False
     if not state.over:
         with suppress(MissingError, RefusedError):  # not started yet; no right to see pods
             why = _waiting(cluster, address, engine, state)
-    state = _with_remedies(state, why, address.namespace)
+            placed = all_placed(cluster, address.namespace, engine.workflow(address.run))
+    state = _with_remedies(state, why, address.namespace, placed=placed)
     if output == "json":
         print_json(asdict(state))
     else:
@@ -109,18 +112,20 @@ def status(handle: str, wait: bool, output: str) -> None:
     _exit_if_failed(state)
 
 
-def _with_remedies(state: RunState, why: Mapping[str, str], namespace: str) -> RunState:
+def _with_remedies(state: RunState, why: Mapping[str, str], namespace: str, *, placed: bool = False) -> RunState:
     """The state with messages that say what to do.
 
     Args:
         why: box -> why its pods do not start, in place of the message of the engine.
+        placed: each pod of the run has a node now.
     """
+    tell = partial(explained, namespace=namespace, over=state.over, placed=placed)
     boxes = []
     for box in state.boxes:
-        message = why.get(box.name) or explained(box.message, namespace, over=state.over)
+        message = why.get(box.name) or tell(box.message)
         then = what_then(message) if box.phase == "Failed" else ""
         boxes.append(replace(box, message=f"{message}{then}"))
-    return replace(state, boxes=boxes, message=explained(state.message, namespace, over=state.over))
+    return replace(state, boxes=boxes, message=tell(state.message))
 
 
 def _waiting(cluster: Cluster, handle: Handle, engine: EngineClient, state: RunState) -> dict[str, str]:

@@ -205,3 +205,27 @@ def test_who_waits_is_told_once_why_pods_do_not_start(
     assert line.startswith(
         "x: merge: 2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1 -> push the image"
     )
+
+
+@pytest.mark.parametrize("scheduled", ["False", "True"])
+def test_a_pod_that_has_its_node_by_now_waits_for_none(
+    scheduled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine notes a while later that a pod has its node. Here it is one of its own pods, which has no box."""
+    node = {"displayName": "merge", "type": "Pod", "phase": "Pending", "message": "Unschedulable: 0/3 are available"}
+    workflow = {"spec": {}, "status": {"phase": "Running", "nodes": {"0": node}}}
+    metadata = {"labels": {}, "creationTimestamp": "2026-01-01T00:01:00Z"}
+    pod = {"metadata": metadata, "status": {"conditions": [{"type": "PodScheduled", "status": scheduled}]}}
+    cluster = Answers(
+        {
+            "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/x": workflow,
+            "/api/v1/namespaces/vision/pods": {"items": [pod]},
+            "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
+        }
+    )
+    monkeypatch.setattr(verbs, "Cluster", lambda: cluster)
+    main(["status", "argo/vision/x"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("merge"))
+    assert ("waits for a node: 0/3 are available" in line) == (scheduled == "False")
+    assert "Unschedulable" not in line
+    assert line.split()[:2] == ["merge", "Pending"]

@@ -63,17 +63,18 @@ def waits_for_a_node(count: int, message: str, remedy: str) -> str:
     return f"{count} pod{'s wait' if count > 1 else ' waits'} for a node: {why} -> {remedy}"
 
 
-def explained(message: str, namespace: str, *, over: bool = False) -> str:
+def explained(message: str, namespace: str, *, over: bool = False, placed: bool = False) -> str:
     """An engine's message with the remedy if a pod is not admitted or has no node yet, else the message.
 
     The message of an earlier attempt is over.
 
     Args:
         over: the run has ended, so none of its pods waits for a node any more.
+        placed: each pod of the run has a node now. A message that a pod has none is older, and left out.
     """
     if BEFORE in message:
         return message
     _, waits, why = message.partition(_UNSCHEDULABLE)
     if waits and not over:  # it may be a pod of the engine, such as Kubeflow needs before each box
-        return waits_for_a_node(1, why, f"{WAIT} (a pod of the engine can only wait)")
+        return "" if placed else waits_for_a_node(1, why, f"{WAIT} (a pod of the engine can only wait)")
     return not_admitted(1, reason_of(message), namespace) if " is forbidden: " in message else message

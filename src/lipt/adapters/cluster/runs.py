@@ -31,6 +31,8 @@ def engine_client(engine: ClusterEngine, cluster: Cluster, namespace: str) -> En
     return Kubeflow(cluster, namespace)
 
 
+#: The engine sets it on the pods of a workflow.
+_WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 #: Of an object in a cluster. Other text would lead to another path of the API.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
@@ -144,9 +146,8 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str, without_nod
     for box, pod in pods:
         if _is_lost(pod, now):
             lost[box] = _on_a_lost_node(pod, namespace)
-        for condition in pod["status"].get("conditions", []):
-            if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                told.setdefault(box, []).append(str(condition.get("message", "")))
+        if condition := _without_node(pod):
+            told.setdefault(box, []).append(str(condition.get("message", "")))
     remedy = without_node() if told else ""
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
@@ -160,6 +161,18 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str, without_nod
         | {box: waits_for_a_node(len(texts), texts[0], remedy) for box, texts in told.items()}
         | lost
     )
+
+
+def all_placed(cluster: Cluster, namespace: str, workflow: str) -> bool:
+    """Whether each pod of a workflow has a node, those of the engine included."""
+    pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{_WORKFLOW_LABEL}={workflow}")["items"]
+    return not any(_without_node(pod) for pod in pods)
+
+
+def _without_node(pod: dict[str, Any]) -> dict[str, Any] | None:
+    """The condition of a pod that no node has taken; None: one has."""
+    conditions = pod["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None)
 
 
 def _is_lost(pod: dict[str, Any], now: datetime) -> bool:
@@ -210,7 +223,7 @@ def _refused(cluster: Cluster, namespace: str, workflow: str, pods: list[dict[st
 def _pods(cluster: Cluster, namespace: str, workflow: str) -> list[tuple[str, dict[str, Any]]]:
     """(box, pod) of a run's boxes and workers, by start; without the engine's own pods."""
     found = []
-    for label in ("workflows.argoproj.io/workflow", RUN_LABEL):
+    for label in (_WORKFLOW_LABEL, RUN_LABEL):
         found += cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{label}={workflow}")["items"]
     found.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     return [(box, pod) for pod in found if (box := _box_of(pod)) is not None]
