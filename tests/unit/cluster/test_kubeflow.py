@@ -14,6 +14,7 @@ import pytest
 from lipt.adapters.cluster.admission import explained
 from lipt.adapters.cluster.engine import repeated
 from lipt.adapters.cluster.kubeflow import Kubeflow
+from lipt.cli import main
 from lipt.errors import LiptError, TransientError, UsageError
 from lipt.version import __version__
 from tests.conftest import free_port
@@ -402,6 +403,19 @@ def test_a_run_that_is_being_stopped_is_not_stopped_again(server: type[Server]) 
     server.runs.append({"run_id": "ours", "state": "CANCELING"})
     Kubeflow(Answers(), "vision").cancel("ours")
     assert server.posts == 0
+
+
+def test_who_asks_for_the_logs_of_a_run_whose_workflow_is_gone_is_told_what_is_left(
+    server: type[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.runs.append(_FAILED)
+    monkeypatch.setattr("lipt.cli.cluster.Cluster", lambda: Answers({_WORKFLOWS: {"items": []}}))
+    with pytest.raises(SystemExit) as ended:
+        main(["logs", "kubeflow/vision/ours"])
+    assert ended.value.code == 1
+    message, remedy = capsys.readouterr().err.splitlines()
+    assert message == "lipt: no workflow of run ours in vision"
+    assert "a day after its end, but not its results: lipt ls WORKSPACE lists them" in remedy
 
 
 def test_the_state_does_not_need_the_workflow(server: type[Server]) -> None:

@@ -139,7 +139,9 @@ class Kubeflow:
         items = self.cluster.get(path, labelSelector=f"pipeline/runid={run}")["items"]
         if not items:
             raise MissingError(
-                f"no workflow of run {run} in {self.namespace}", "check the handle; the workflow may have been deleted"
+                f"no workflow of run {run} in {self.namespace}",
+                "check the handle. Kubeflow deletes the workflow of a run with its logs a day after its end, but not "
+                "its results: lipt ls WORKSPACE lists them, lipt report WORKSPACE/reports/RUN shows one",
             )
         workflow: dict[str, Any] = items[0]
         return workflow
