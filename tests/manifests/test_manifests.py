@@ -63,6 +63,15 @@ def test_pages_name_this_version() -> None:
         assert set(re.findall(r"(?:\blipt:|newTag: |\A# Changelog[^#]*## )(\d[\w.]*)", text)) <= {__version__}, page
 
 
+def test_pages_link_to_nothing_outside_of_the_folder() -> None:
+    """`lipt pipeline export manifests` writes this folder alone."""
+    for page in MANIFESTS.rglob("*.md"):
+        for link in re.findall(r"\]\((?!https://|#)([^)#]+)", page.read_text(encoding="utf-8")):
+            target = (page.parent / link).resolve()
+            assert target.exists(), link
+            assert target.is_relative_to(MANIFESTS.resolve()), link
+
+
 def test_the_store_and_its_set_up_fit() -> None:
     overlay = built(MANIFESTS / "overlays" / "kind")
     service = kinds(overlay, "Service")["minio"]

@@ -159,6 +159,9 @@ def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) ->
         assert f"#    image: str [Default: '{published}']" in text  # the list of parameters for people
     assert published in (tmp_path / "manifests/base/workflowtemplate.yaml").read_text(encoding="utf-8")
     assert _images(tmp_path / "manifests/overlays/kind") == {published}
+    head = (tmp_path / "manifests/overlays/kind/kustomization.yaml").read_text(encoding="utf-8")
+    assert "kubectl apply -k" in head
+    assert "kind load" not in head  # the nodes pull a published image
     again = subprocess.run([script, published], cwd=tmp_path, check=False)
     assert again.returncode == 1  # there is no local image left to name
 
