@@ -30,6 +30,15 @@ def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: P
             assert f"or more; a training in the first round of the race has {first}" in caught.value.message
 
 
+def test_no_round_of_a_race_repeats_another(tmp_path: Path) -> None:
+    for rounds, repeated in (([0.1, 0.11, 0.5], "0.1 and 0.11 of 30 steps are both 3 steps"), ([0.1, 0.15], "")):
+        ctx = tiny_context(tmp_path, {"select": {"race": {"rounds": rounds}}, "train": {"steps": 30}})
+        with pytest.raises(UsageError) if repeated else nullcontext() as caught:
+            check_run(ctx)
+        if caught:
+            assert caught.value.message == f"select.race.rounds: {repeated}: a round would be repeated"
+
+
 def test_a_model_of_a_part_of_the_candidates_has_a_step_for_each_stage_of_raptr(tmp_path: Path) -> None:
     for batch_size, enough in ((128, False), (64, True)):  # of 258 of the 1,294 candidates
         score = {"model": "trajectory", "runs": 5, "disjoint": True, "epochs": 1}

@@ -56,6 +56,15 @@ def steps_of(settings: Train, candidates: int, kept: int) -> int:
     return settings.steps or settings.epochs * len(epoch_batches(settings, candidates, kept))
 
 
+def round_steps(share: float, whole: int) -> int:
+    """Optimiser steps of a training in a round of a race.
+
+    Args:
+        whole: those of the main training.
+    """
+    return max(1, round(share * whole))
+
+
 def passes_of(config: Config, candidates: int) -> float:
     """How often the main training sees each kept image. `draw: infobatch` may leave out some of these."""
     settings, kept = config.train, kept_images(config, candidates)

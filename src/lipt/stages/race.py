@@ -11,7 +11,7 @@ from lipt.data.images import image_shape
 from lipt.errors import DivergedError, UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import contestants, label_with_options
-from lipt.runtime.budgets import smallest_batch, steps_of
+from lipt.runtime.budgets import round_steps, smallest_batch, steps_of
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
@@ -57,8 +57,7 @@ def race(
         data = open_dataset(attempt, dataset)
         _, candidates = split_positions(ctx, data)
         sizes = ctx.config.train, len(candidates), int(subset.summary["count"])
-        whole = steps_of(*sizes)
-        length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
+        length = {"steps": round_steps(share, steps_of(*sizes)), "reselect_every": 0}
         short = replace(ctx, config=override(ctx.config, {"train": length}))
         trained = run_together(short, attempt, _fit_or_diverge, inputs, batch_size=smallest_batch(*sizes))
         found = {key: trained[key] for key in ("steps", "images", DIVERGED) if key in trained}

@@ -8,7 +8,7 @@ from torch import nn
 from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.flow.dag import trains_models
-from lipt.runtime.budgets import kept_images, steps_of
+from lipt.runtime.budgets import kept_images, round_steps, steps_of
 from lipt.runtime.network import raptr_schedule
 from lipt.training.raptr import skippable_blocks
 
@@ -39,7 +39,7 @@ def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     train_steps = steps_of(config.train, candidates, kept_images(config, candidates))
     shortest = "the training"
     if race := config.select.race:
-        train_steps, shortest = max(1, round(race.rounds[0] * train_steps)), "a training in the first round of the race"
+        train_steps, shortest = round_steps(race.rounds[0], train_steps), "a training in the first round of the race"
     for section, raptr, steps, training in (
         ("initialise", config.initialise.raptr, theta_steps, "the training"),
         ("train", config.train.raptr, train_steps, shortest),

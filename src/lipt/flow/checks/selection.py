@@ -1,11 +1,15 @@
 """Checks of the configured selections: each chooses among a few synthetic samples, before anything runs."""
 
+from itertools import pairwise
+
 import torch
 
 from lipt.config import Config
 from lipt.errors import UsageError, did_you_mean, in_one_line
 from lipt.report.names import RANDOM
+from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import algorithm_of, contestants, needs_of, reselection_needs
+from lipt.runtime.budgets import kept_images, round_steps, steps_of
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.selection.auto import AUTO
 from lipt.selection.registry import names
@@ -46,6 +50,22 @@ def check_race(config: Config) -> None:
             f"select.race: class-balanced random would race alone{why}",
             "add another selection to select.race.contestants, or set select.race: null",
         )
+
+
+def check_rounds(config: Config, candidates: int) -> None:
+    """
+    Raises:
+        UsageError: two rounds of the race have equally many steps, so the later one would only repeat the earlier.
+    """
+    whole = steps_of(config.train, candidates, kept_images(config, candidates))
+    for earlier, later in pairwise(config.select.race.rounds if config.select.race else []):
+        steps = round_steps(later, whole)
+        if steps == round_steps(earlier, whole):
+            raise UsageError(
+                f"select.race.rounds: {earlier:.12g} and {later:.12g} of {format_count(whole, 'step')} are both "
+                f"{format_count(steps, 'step')}: a round would be repeated",
+                "list only one of them, or train longer",
+            )
 
 
 def check_share(config: Config) -> None:

@@ -15,7 +15,7 @@ from lipt.errors import LiptError, UsageError, all_in_one, did_you_mean
 from lipt.flow.checks.facts import Facts
 from lipt.flow.checks.model import check_model, check_proxy, lonely_images
 from lipt.flow.checks.raptr import schedule_problems
-from lipt.flow.checks.selection import check_names, check_race, check_share, try_selections
+from lipt.flow.checks.selection import check_names, check_race, check_rounds, check_share, try_selections
 from lipt.flow.checks.sharing import sharing_problems
 from lipt.flow.dag import has_swarm, trains_models
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
@@ -164,6 +164,8 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
             "selections",
             "raise data.validation_fraction",
         )
+    if problem := _error_of(lambda: check_rounds(config, candidates)):
+        yield problem
     scoring, batch_size = config.score, config.initialise.batch_size
     if trains_models(config) and scoring.disjoint and candidates < scoring.runs * batch_size:
         yield UsageError(
