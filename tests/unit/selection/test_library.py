@@ -152,7 +152,7 @@ def test_length_equality_and_text() -> None:
     trajectory = lipt.Trajectory(p_NT=once, error_NT=once, margin_NT=once)
     assert repr(trajectory) == "Trajectory(1,200 samples, 1 epoch)"
     recorded = lipt.Candidates.of([0] * 1200, trajectories=trajectory)
-    assert repr(recorded) == "Candidates(1,200 of 1 classes, outputs of 0 models, trajectories of 1 model)"
+    assert repr(recorded) == "Candidates(1,200 of 1 class, outputs of 0 models, trajectories of 1 model)"
 
 
 def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:

@@ -166,7 +166,7 @@ class Candidates(ByContents):
         """Everything else has as many entries as there are labels."""
         labels_N = self.labels_N
         if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
-            held = _models(len(self.outputs))
+            held = _counted(len(self.outputs), "model")
             raise UsageError(
                 f"outputs of {sum(self.stored.sizes)} samples are stored, and those of {held} are in memory; there are "
                 f"{len(labels_N)} labels",
@@ -189,8 +189,9 @@ class Candidates(ByContents):
         return self.labels_N.shape[0]
 
     def __repr__(self) -> str:
-        facts = [f"{len(self):,} of {self.num_classes:,} classes", f"outputs of {_models(self.num_models)}"]
-        facts += [f"trajectories of {_models(len(self.trajectories))}"] if self.trajectories else []
+        classes = _counted(self.num_classes, "class", "classes")
+        facts = [f"{len(self):,} of {classes}", f"outputs of {_counted(self.num_models, 'model')}"]
+        facts += [f"trajectories of {_counted(len(self.trajectories), 'model')}"] if self.trajectories else []
         facts += ["forgetting counts"] if self.forgetting_N is not None else []
         facts += ["scores"] if self.scores_N is not None else []
         return f"Candidates({', '.join(facts)})"
@@ -200,13 +201,15 @@ class Candidates(ByContents):
         facts = {"samples": f"{len(self):,}", "classes": f"{self.num_classes:,}", "models": f"{self.num_models:,}"}
         for index, each in enumerate(self.outputs):
             logits = "compressed logits" if isinstance(each.logits_NC, TopLogits) else "logits"
-            known = [logits] * (each.num_classes > 0) + [f"{each.num_features:,} features"] * (each.num_features > 0)
+            known = [logits] * (each.num_classes > 0) + [_counted(each.num_features, "feature")] * (
+                each.num_features > 0
+            )
             facts[f"model {index}"] = ", ".join(known)
         if self.stored is not None:
             known = ["logits"] * self.stored.logits + ["features"] * self.stored.features
-            facts["each model"] = f"{', '.join(known)}, stored in {len(self.stored.sizes):,} blocks"
+            facts["each model"] = f"{', '.join(known)}, stored in {_counted(len(self.stored.sizes), 'block')}"
         for index, trajectory in enumerate(self.trajectories):
-            facts[f"trajectory {index}"] = f"{trajectory.epochs:,} epochs"
+            facts[f"trajectory {index}"] = _counted(trajectory.epochs, "epoch")
         own = ["forgetting counts"] * (self.forgetting_N is not None) + ["scores"] * (self.scores_N is not None)
         return facts_table("Candidates", facts | ({"of each sample": ", ".join(own)} if own else {}))
 
@@ -269,7 +272,7 @@ class Candidates(ByContents):
         seen = [as_tensor(each, "features") for each in per_model(features)]
         if scored and seen and len(scored) != len(seen):
             raise UsageError(
-                f"there are logits of {_models(len(scored))} and features of {len(seen)}",
+                f"there are logits of {_counted(len(scored), 'model')} and features of {len(seen)}",
                 "give both of each model, or only one of the two for algorithms that do not need the other",
             )
         known: list[Tensor | TopLogits] = [*(scored or seen)]
@@ -293,5 +296,5 @@ class Candidates(ByContents):
         return made
 
 
-def _models(count: int) -> str:
-    return f"{count} model{'s' if count != 1 else ''}"
+def _counted(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
