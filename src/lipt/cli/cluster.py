@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
@@ -223,7 +223,7 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
         state = engine.state(address.run)
         over = state.over  # first, so that the last round sees the ends of all logs
         suspended = _tell_suspended(address.run, state, told=suspended)
-        with suppress(MissingError):  # not started yet
+        with nullcontext() if over else suppress(MissingError):  # not started yet
             workflow = engine.workflow(address.run)
             for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=growing):
                 new = "" if each.problem and problems.get(each.pod) == each.problem else _text(each)

@@ -405,13 +405,14 @@ def test_a_run_that_is_being_stopped_is_not_stopped_again(server: type[Server]) 
     assert server.posts == 0
 
 
+@pytest.mark.parametrize("more", [[], ["--follow"]], ids=" ".join)
 def test_who_asks_for_the_logs_of_a_run_whose_workflow_is_gone_is_told_what_is_left(
-    server: type[Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: type[Server], more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.runs.append(_FAILED)
     monkeypatch.setattr("lipt.cli.cluster.Cluster", lambda: Answers({_WORKFLOWS: {"items": []}}))
     with pytest.raises(SystemExit) as ended:
-        main(["logs", "kubeflow/vision/ours"])
+        main(["logs", "kubeflow/vision/ours", *more])
     assert ended.value.code == 1
     message, remedy = capsys.readouterr().err.splitlines()
     assert message == "lipt: no workflow of run ours in vision"
