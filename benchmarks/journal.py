@@ -21,18 +21,25 @@ class Journal:
     path: Path
     keys: tuple[str, ...]
 
+    def lines(self) -> list[dict[str, Any]]:
+        """The finished trainings."""
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
     def missing(self, cells: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The cells without a line, in their order."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        done = {self._name(json.loads(line)) for line in lines}
+        done = {self._name(line) for line in self.lines()}
         return [cell for cell in cells if self._name(cell) not in done]
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Add a line."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def measure(self, cell: Mapping[str, Any], training: Callable[[], Mapping[str, Any]]) -> None:
         """Do a training and write its line: the cell, what the training returns, and its CPU seconds."""
         started, cpu = time.time(), time.process_time()
         found = {**cell, **training(), "cpu_s": round(time.process_time() - cpu, 1)}
-        with self.path.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+        self.write(found)
         print(f"{found} {time.time() - started:.0f} s", flush=True)
 
     def scorer(self, config: Config, name: str) -> Path:

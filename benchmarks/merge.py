@@ -9,40 +9,36 @@ theta_p's test accuracy with their 95 % interval, and the costs in epochs of tra
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.journal import Journal
 from benchmarks.tables import paired
 from lipt.config import load_config
 from lipt.flow.dag import merge_jigsaws, prepare, train_jigsaws, with_config
 from lipt.runtime import Context
 from lipt.stages.evaluate import evaluate
 
-_GRID = {"search": "grid", "search_images": None}
+#: Name of a merge -> its settings.
+_MERGES = {"default": {}, "grid": {"search": "grid", "search_images": None}}
 
 
 def main(config_file: str, results: Path, seeds: range, overrides: list[str]) -> None:
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    config = load_config(config_file, overrides)
-    for seed in seeds:
-        for name, settings in (("default", {}), ("grid", _GRID)):
-            if not any((row["seed"], row["name"]) == (seed, name) for row in done):
-                ctx = with_config(Context.of(config), {"seed": seed, "merge": settings})
-                done.append({"seed": seed, "name": name} | measured(ctx))
-                with results.open("a") as file:
-                    print(json.dumps(done[-1]), file=file)
-    rows = {(row["seed"], row["name"]): row for row in done}
-    default, grid = ({seed: 100 * rows[seed, name]["test"] for seed in seeds} for name in ("default", "grid"))
+    journal = Journal(path=results, keys=("seed", "name"))
+    ctx = Context.of(load_config(config_file, overrides))
+    for cell in journal.missing({"seed": seed, "name": name} for seed in seeds for name in _MERGES):
+        journal.write({**cell, **measured(with_config(ctx, {"seed": cell["seed"], "merge": _MERGES[cell["name"]]}))})
+    rows = {(row["seed"], row["name"]): row for row in journal.lines()}
+    default, grid = ({seed: 100 * rows[seed, name]["test"] for seed in seeds} for name in _MERGES)
     if ahead := paired(default, grid):
         print(f"theta_p on test images: default - grid {ahead[0]:+.2f} +- {ahead[1]:.2f} points")
-    for name in ("default", "grid"):
+    for name in _MERGES:
         costs = [rows[seed, name]["merge_epochs"] for seed in seeds]
         test = fmean(100 * rows[seed, name]["test"] for seed in seeds)
         print(f"{name:8} {test:.2f} %, merge {min(costs):.3f} to {max(costs):.3f} epochs, mean {fmean(costs):.3f}")
-    print(f"jigsaws {fmean(row['swarm_epochs'] for row in done):.3f} epochs")
+    print(f"jigsaws {fmean(row['swarm_epochs'] for row in rows.values()):.3f} epochs")
 
 
 def measured(ctx: Context) -> dict[str, Any]:

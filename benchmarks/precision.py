@@ -9,34 +9,31 @@ differences bf16 - fp32 with their 95 % interval.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.journal import Journal
 from benchmarks.tables import paired
 from lipt.config import load_config
 from lipt.flow.dag import run, with_config
 from lipt.runtime import Context
 
 _SEEDS = range(8)
+_PRECISIONS = ("fp32", "bf16")
 _MEASURES = ("theta_star", "theta_p", "selected", "random")
 
 
 def main(config_file: str, results: Path, overrides: list[str]) -> None:
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    config = load_config(config_file, overrides)
-    for seed in _SEEDS:
-        for precision in ("fp32", "bf16"):
-            if not any((row["seed"], row["precision"]) == (seed, precision) for row in done):
-                ctx = with_config(Context.of(config), {"seed": seed, "precision": precision})
-                done.append({"seed": seed, "precision": precision} | measured(ctx))
-                with results.open("a") as file:
-                    print(json.dumps(done[-1]), file=file)
+    journal = Journal(path=results, keys=("seed", "precision"))
+    ctx = Context.of(load_config(config_file, overrides))
+    for cell in journal.missing({"seed": seed, "precision": name} for seed in _SEEDS for name in _PRECISIONS):
+        journal.write({**cell, **measured(with_config(ctx, dict(cell)))})
+    rows = journal.lines()
     for measure in _MEASURES:
         fp32, bf16 = (
-            {row["seed"]: 100 * row[measure] for row in done if row["precision"] == name} for name in ("fp32", "bf16")
+            {row["seed"]: 100 * row[measure] for row in rows if row["precision"] == name} for name in _PRECISIONS
         )
         if ahead := paired(bf16, fp32):
             mean = fmean(fp32.values())

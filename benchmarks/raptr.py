@@ -11,7 +11,6 @@ BatchNorm statistics and with those of the training.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import replace
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.journal import Journal
 from benchmarks.tables import paired
 from lipt.config import load_config
 from lipt.data.images import ResidentImages, image_shape
@@ -43,7 +43,7 @@ _OTHER = {"inverse": "inverse_sqrt", "inverse_sqrt": "inverse"}
 
 
 def main(config_file: str, results: Path, overrides: list[str]) -> None:
-    done = rows_of(results)
+    journal = journal_of(results)
     ctx = Context.of(load_config(config_file, overrides))
     attempt = Attempt(ctx=ctx, ref="raptr", label="raptr")
     data = open_dataset(attempt, ingest(ctx).make())
@@ -52,13 +52,10 @@ def main(config_file: str, results: Path, overrides: list[str]) -> None:
     for seed in _SEEDS:
         images = images_of(ctx, data, "train", np.arange(seed * _IMAGES, (seed + 1) * _IMAGES))
         assert isinstance(images, ResidentImages)
-        for name, (raptr, share) in variants(ctx, image_shape(images)).items():
-            if not any((row["seed"], row["row"]) == (seed, name) for row in done):
-                row = {"seed": seed, "row": name} | measured(ctx, images, test, seed, raptr, share)
-                done.append({"model": ctx.config.model.name} | row)
-                with results.open("a") as file:
-                    print(json.dumps(done[-1]), file=file)
-    table(done)
+        trained, model = variants(ctx, image_shape(images)), ctx.config.model.name
+        for cell in journal.missing({"model": model, "seed": seed, "row": name} for name in trained):
+            journal.write({**cell, **measured(ctx, images, test, seed, *trained[cell["row"]])})
+    table(journal)
 
 
 def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[RaptrSchedule | None, float]]:
@@ -117,8 +114,9 @@ def measured(
     }
 
 
-def table(rows: list[dict[str, Any]]) -> None:
+def table(journal: Journal) -> None:
     """Print the rows, and RaPTr minus each of them."""
+    rows = journal.lines()
     names = dict.fromkeys(row["row"] for row in rows)
     for name in names:
         own = {row["seed"]: row for row in rows if row["row"] == name}
@@ -134,13 +132,13 @@ def table(rows: list[dict[str, Any]]) -> None:
         print(f"{text}   {flops / 1e12:.3f} TFLOP  {cpu:.0f} CPU s  {wall:.0f} s")
 
 
-def rows_of(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+def journal_of(results: Path) -> Journal:
+    return Journal(path=results, keys=("seed", "row"))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--table":
-        table(rows_of(Path(sys.argv[2])))
+        table(journal_of(Path(sys.argv[2])))
     else:
         torch.set_num_threads(1)
         main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
