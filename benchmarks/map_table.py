@@ -22,11 +22,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.heat_map import heat_map
 from benchmarks.tables import difference, markdown, paired, signed
 from lipt.report.numbers import format_count
 
@@ -69,9 +69,12 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
     """Test accuracy in % by cell, seed and processor."""
     found: dict[Cell, dict[Pair, float]] = {}
     for line in map(json.loads, lines):
-        cell = line["steps"], line["fraction"], with_scorer(line["rule"], line), line["epochs"]
-        found.setdefault(cell, {})[line["seed"], line.get("processor", "")] = 100 * line["accuracy"]
+        found.setdefault(_cell(line), {})[line["seed"], line.get("processor", "")] = 100 * line["accuracy"]
     return found
+
+
+def _cell(line: Mapping[str, Any]) -> Cell:
+    return line["steps"], line["fraction"], with_scorer(line["rule"], line), line["epochs"]
 
 
 def with_scorer(name: str, line: Mapping[str, Any]) -> str:
@@ -104,7 +107,7 @@ def label(rule: str) -> str:
     return _LABELS.get(name, name) + comma + scorer
 
 
-def tables(found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], least: int = 3) -> str:
+def tables(found: Collection[Cell], entry: Callable[[Cell], Entry | None], least: int = 3) -> str:
     """In Markdown: a table for each number of steps, with a row per rule and scorer, and a column per kept share."""
     several = len({epochs for *_, epochs in found if epochs}) > 1
     printed = []
@@ -117,8 +120,7 @@ def tables(found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], 
         head = [f"{steps:,} steps", *(f"{_percent(fraction)} kept" for fraction in fractions)]
         rows = []
         for rule, epochs in sorted({cell[2:] for cell in entries}, key=_place):
-            cells = [entries.get((steps, fraction, rule, epochs)) for fraction in fractions]
-            texts = [_with_seeds(each, usual) if each else "" for each in cells]
+            texts = [_text(entries.get((steps, fraction, rule, epochs)), usual) for fraction in fractions]
             scorer = f", {format_count(epochs, 'epoch')}" if several and epochs else ""
             rows.append([f"{label(rule)}{scorer}", *texts])
         printed.append(f"{markdown(head, rows)}\n\n{_caption(entries)}")
@@ -151,7 +153,7 @@ def over(found: dict[Cell, dict[Pair, float]], rule: str, epochs: int) -> Callab
 
 
 def by_passes(
-    found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], passes: Mapping[Cell, float], least: int = 3
+    found: Collection[Cell], entry: Callable[[Cell], Entry | None], passes: Mapping[Cell, float], least: int = 3
 ) -> str:
     """In Markdown: a row per steps and share, sorted by the passes over the kept images; a column per rule."""
     entries = {cell: made for cell in found if (made := entry(cell)) and made[1] >= least}
@@ -159,8 +161,7 @@ def by_passes(
     usual = _usual(entries)
     rows = []
     for seen, steps, fraction in sorted({(passes[cell], *cell[:2]) for cell in entries}):
-        cells = [entries.get((steps, fraction, *rule)) for rule in rules]
-        texts = [_with_seeds(each, usual) if each else "" for each in cells]
+        texts = [_text(entries.get((steps, fraction, *rule)), usual) for rule in rules]
         count = f"{seen:.1f}" if seen < 10 else f"{seen:,.0f}"
         rows.append([count, _percent(fraction), f"{steps:,}", *texts])
     head = ["passes", "kept", "steps", *(label(rule) for rule, _ in rules)]
@@ -169,11 +170,8 @@ def by_passes(
 
 def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
     """How often the trainings of each cell saw each kept image."""
-    return {
-        (line["steps"], line["fraction"], with_scorer(line["rule"], line), line["epochs"]): line["steps"]
-        / -(-line["kept"] // line["batch_size"])
-        for line in map(json.loads, lines)
-    }
+    found = map(json.loads, lines)
+    return {_cell(line): line["steps"] / -(-line["kept"] // line["batch_size"]) for line in found}
 
 
 def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> str:
@@ -201,8 +199,7 @@ def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> st
     rows = []
     for steps, fraction in sorted(shared, key=lambda each: each[::-1]):
         for pair in sorted(found, key=lambda pair: [order.index(name) for name in pair]):
-            cells = [found[pair].get((steps, fraction, *column)) for column in columns]
-            texts = [_with_seeds(each, usual) if each else "" for each in cells]
+            texts = [_text(found[pair].get((steps, fraction, *column)), usual) for column in columns]
             rows.append([_percent(fraction), f"{steps:,}", *pair, *texts])
     return markdown(["kept", "steps", "trained network", "scored by", *(label(rule) for rule, _ in columns)], rows)
 
@@ -232,8 +229,8 @@ def _caption(entries: Mapping[Cell, Entry]) -> str:
     return format_count(usual, "seed") + ("; in brackets: fewer" if len(counts) > 1 else "")
 
 
-def _with_seeds(entry: Entry, usual: int) -> str:
-    text, seeds = entry
+def _text(entry: Entry | None, usual: int) -> str:
+    text, seeds = entry or ("", usual)
     return text if seeds == usual else f"{text} ({seeds})"
 
 
@@ -246,40 +243,6 @@ def _place(row: tuple[str, int]) -> tuple[bool, int, str, int]:
     rule, epochs = row
     name = rule.partition(", ")[0]
     return rule.endswith(", theta_p"), [*_LABELS, name].index(name), rule, epochs
-
-
-def heat_map(found: dict[Cell, dict[Pair, float]], path: Path) -> None:
-    """Rules against kept shares, coloured by the gain; a panel per number of steps. Cells have three seeds or more."""
-    from matplotlib import pyplot
-
-    pyplot.rcParams["svg.hashsalt"] = "lipt"  # ids would be random otherwise
-    gains = {cell: each for cell in found if cell[2] != "random" and (each := gain(found, cell)) and each[2] >= 3}
-    measured = Counter((rule, epochs) for _, _, rule, epochs in gains)
-    rules = sorted(measured, key=lambda rule: (-measured[rule], rule))
-    shares = {steps: sorted({cell[1] for cell in gains if cell[0] == steps}) for steps in sorted({c[0] for c in gains})}
-    columns = [len(each) for each in shares.values()]
-    figure, axes = pyplot.subplots(
-        1, len(shares), figsize=(3.4 + 0.62 * sum(columns), 1.3 + 0.34 * len(rules)), width_ratios=columns, sharey=True,
-        squeeze=False, layout="constrained",
-    )  # fmt: skip
-    drawn: Any = None
-    for axis, (steps, fractions) in zip(axes.flat, shares.items(), strict=True):
-        cells = [[gains.get((steps, fraction, *rule)) for fraction in fractions] for rule in rules]
-        values = [[each[0] if each else float("nan") for each in row] for row in cells]
-        drawn = axis.imshow(values, cmap="RdBu", vmin=-8, vmax=8, aspect="auto")
-        axis.set_title(f"{steps:,} steps", fontsize="medium")
-        axis.set_xticks(range(len(fractions)), [f"{fraction:.0%}" for fraction in fractions])
-        axis.set_yticks(range(len(rules)), [f"{rule}, {epochs} epochs" if epochs else rule for rule, epochs in rules])
-        axis.tick_params(length=0)
-        for y, row in enumerate(cells):
-            for x, each in enumerate(row):
-                if each:
-                    weight = "bold" if abs(each[0]) > each[1] else "normal"
-                    colour = "white" if abs(each[0]) > 5 else "black"
-                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight, color=colour, size=9)
-    figure.supxlabel("share of the images that is kept", fontsize="medium")
-    figure.colorbar(drawn, ax=list(axes.flat), label="points above class-balanced random")
-    figure.savefig(path, metadata={"Date": None})
 
 
 def _lines(*results: Path) -> list[str]:
@@ -317,17 +280,17 @@ def main() -> None:
         entry = over(found, arguments.over[0], int(arguments.over[1]))
     else:
         entry = gains(found, arguments.random_steps)
-    shown = {
-        cell: None
-        for cell in found
-        if cell[0] in (arguments.steps or [cell[0]]) and cell[2] in (arguments.rules or [cell[2]])
-    }
+    steps, rules = arguments.steps, arguments.rules
+    shown = [cell for cell in found if (not steps or cell[0] in steps) and (not rules or cell[2] in rules)]
     if arguments.by_passes:
         print(by_passes(shown, entry, passes_by_cell(lines), arguments.least))
     else:
         print(tables(shown, entry, arguments.least))
     if arguments.figure:
-        heat_map(found, arguments.figure)
+        gains_of = {
+            cell: each for cell in found if cell[2] != "random" and (each := gain(found, cell)) and each[2] >= 3
+        }
+        heat_map(gains_of, arguments.figure)
 
 
 if __name__ == "__main__":
