@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.map_table import accuracies, gain
-from benchmarks.tables import markdown
+from benchmarks.tables import markdown, read_records
 from lipt.config import load_config
 from lipt.data.shards import Positions
 from lipt.runtime import Attempt, Context
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--epochs", type=int, nargs="+", default=[2, 5, 10])
     given = parser.parse_args()
-    measured = accuracies(given.results.read_text(encoding="utf-8").splitlines())
+    measured = accuracies(read_records(given.results))
     recorded = {}
     for path in sorted(given.scorers.glob("*.safetensors")):
         tensors, seed = unpack(path.read_bytes(), origin=str(path)), re.search(r"seed(\d+)$", path.stem)

@@ -14,7 +14,7 @@ import json
 import statistics
 from pathlib import Path
 
-from benchmarks.tables import difference, markdown, paired
+from benchmarks.tables import apart, markdown
 
 
 def main() -> None:
@@ -29,13 +29,12 @@ def main() -> None:
     texts = []
     for row in sorted(rows, key=lambda row: -statistics.mean(row["accuracy"])):
         own = accuracies[row["name"]]
-        gain = paired(own, accuracies["stratified"]) if row is not reference else None
         texts.append(
             [
                 row["label"],
                 f"{100 * row['kept_fraction']:g} %",
                 f"{statistics.mean(own.values()):.1f} ± {statistics.stdev(own.values()):.1f}",
-                difference(gain[0], gain[1]) if gain else "",
+                apart(own, accuracies["stratified"]) if row is not reference else "",
                 f"{row['flops'] / reference['train_flops']:.1f}",
             ]
         )

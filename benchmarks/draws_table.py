@@ -9,12 +9,11 @@ them from the pool that RULE chose, or with `same` from the row's own pool, inst
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
 from benchmarks.map_table import with_scorer
-from benchmarks.tables import difference, markdown, paired
+from benchmarks.tables import apart, markdown, read_records
 
 #: (steps, share of an epoch, pool, rule that chose the pool)
 Images = tuple[int, float, float, str]
@@ -46,13 +45,7 @@ def _heading(images: Images) -> str:
 
 
 def _difference(ours: dict[int, float], others: dict[int, float]) -> str:
-    if ours == others:
-        return "the same"
-    compared = paired(ours, others)
-    if compared is None:
-        return ""
-    mean, half, _ = compared
-    return difference(mean, half)
+    return "the same" if ours == others else apart(ours, others)
 
 
 def main() -> None:
@@ -63,7 +56,7 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[tuple[Images, str], dict[int, float]] = {}
     names, order = dict[str, str](), dict[str, int]()
-    for line in map(json.loads, given.results.read_text().splitlines()):
+    for line in read_records(given.results):
         images = line["steps"], line["fraction"], line["pool"], line["pool_by"]
         name = with_scorer(line["row"], line)
         row = f"{name}, {line['variant']}" if "variant" in line else name

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import read_records
 from lipt.config import Config, load_config, override
 from lipt.runtime.context import Context
 
@@ -23,7 +24,7 @@ class Journal:
 
     def lines(self) -> list[dict[str, Any]]:
         """The finished trainings."""
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        return read_records(self.path) if self.path.exists() else []
 
     def missing(self, cells: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The cells without a line, in their order."""

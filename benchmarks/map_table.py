@@ -20,14 +20,13 @@ are fewer than those of the others. Cells with fewer seeds than `--least` (3) ar
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.heat_map import heat_map
-from benchmarks.tables import difference, markdown, paired, signed
+from benchmarks.tables import difference, markdown, paired, read_records, signed
 from lipt.report.numbers import format_count
 
 #: (steps, kept share, rule, epochs of the scorer)
@@ -65,10 +64,10 @@ _LABELS = {
 }
 
 
-def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
+def accuracies(lines: Iterable[Mapping[str, Any]]) -> dict[Cell, dict[Pair, float]]:
     """Test accuracy in % by cell, seed and processor."""
     found: dict[Cell, dict[Pair, float]] = {}
-    for line in map(json.loads, lines):
+    for line in lines:
         found.setdefault(_cell(line), {})[line["seed"], line.get("processor", "")] = 100 * line["accuracy"]
     return found
 
@@ -168,25 +167,23 @@ def by_passes(
     return f"{markdown(head, rows)}\n\n{_caption(entries)}"
 
 
-def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
+def passes_by_cell(lines: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:
     """How often the trainings of each cell saw each kept image."""
-    found = map(json.loads, lines)
-    return {_cell(line): line["steps"] / -(-line["kept"] // line["batch_size"]) for line in found}
+    return {_cell(line): line["steps"] / -(-line["kept"] // line["batch_size"]) for line in lines}
 
 
-def by_network(lines: Sequence[str], rules: Sequence[str], least: int = 3) -> str:
+def by_network(lines: Sequence[Mapping[str, Any]], rules: Sequence[str], least: int = 3) -> str:
     """In Markdown: a row per steps, share, trained network and the one that scored, and a column per rule.
 
     Only steps and shares that were measured with each of them.
     """
-    parsed = [json.loads(line) for line in lines]
-    networks = [line["model"] for line in parsed]
+    networks = [line["model"] for line in lines]
     assert len({name for name, _ in networks}) == len({*map(tuple, networks)}), "one width of each network"
     found: dict[tuple[str, str], dict[Cell, Entry]] = {}
-    for network, scorer in {_networks(line) for line in parsed if line["rule"] != "random"}:
+    for network, scorer in {_networks(line) for line in lines if line["rule"] != "random"}:
         part = (
-            text
-            for line, text in zip(parsed, lines, strict=True)
+            line
+            for line in lines
             if _networks(line) == (network, scorer) or (line["rule"] == "random" and _networks(line)[0] == network)
         )
         measured = accuracies(part)
@@ -245,10 +242,6 @@ def _place(row: tuple[str, int]) -> tuple[bool, int, str, int]:
     return rule.endswith(", theta_p"), [*_LABELS, name].index(name), rule, epochs
 
 
-def _lines(*results: Path) -> list[str]:
-    return [line for path in results for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
@@ -263,19 +256,19 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=3, help="seeds of a cell that is shown")
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
-    lines = _lines(*arguments.results)
+    lines = read_records(*arguments.results)
     if arguments.processor:
-        lines = [line for line in lines if json.loads(line).get("processor") == arguments.processor]
+        lines = [line for line in lines if line.get("processor") == arguments.processor]
     if arguments.by_network:
         if not arguments.rules or arguments.figure or arguments.over or arguments.against or arguments.steps:
             parser.error("--by-network needs --rules, and takes --processor and --least only")
         print(by_network(lines, arguments.rules, arguments.least))
         return
-    if len({json.loads(line)["model"][0] for line in lines}) > 1:
+    if len({line["model"][0] for line in lines}) > 1:
         parser.error("the results are of several trained networks: add --by-network")
     found = accuracies(lines)
     if arguments.against:
-        entry = changes(found, accuracies(_lines(arguments.against)))
+        entry = changes(found, accuracies(read_records(arguments.against)))
     elif arguments.over:
         entry = over(found, arguments.over[0], int(arguments.over[1]))
     else:

@@ -17,7 +17,6 @@ times, for several races. Two tables, with a column per race:
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from benchmarks.map_table import Pair, label, with_scorer
-from benchmarks.tables import difference, interval, markdown, signed
+from benchmarks.tables import difference, interval, markdown, read_records, signed
 from lipt.flow.race import ahead
 
 RANDOM = "random"
@@ -141,8 +140,7 @@ def main() -> None:
     parser.add_argument("--alone", nargs="+", default=[], help="rules whose gain without a race is shown")
     parser.add_argument("--fractions", type=float, nargs="+", help="kept shares; default: all that have the races")
     given = parser.parse_args()
-    lines = [json.loads(line) for path in given.results for line in path.read_text(encoding="utf-8").splitlines()]
-    trainings = Trainings.read(lines, given.rules, given.rounds[0][0])
+    trainings = Trainings.read(read_records(*given.results), given.rules, given.rounds[0][0])
     gains, courses, all_races = [], [], []
     for fraction in sorted({key[1] for key in trainings.validation if key[1] in (given.fractions or (key[1],))}):
         races = [each for rounds in given.rounds if (each := raced(trainings, fraction, rounds, given.steps))]

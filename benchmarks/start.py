@@ -14,7 +14,6 @@ paired differences from `continue`.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping
 from functools import partial
@@ -26,7 +25,7 @@ import torch
 from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import accuracies_after
 from benchmarks.scorers import Problem, problem_of, theta_p
-from benchmarks.tables import markdown, paired
+from benchmarks.tables import markdown, paired, read_records
 from lipt.rng import derive
 from lipt.selection import Candidates, select
 from lipt.training.tensor_files import State
@@ -75,7 +74,7 @@ def measured(problem: Problem, started: tuple[State, int], cell: Mapping[str, An
 def table(results: Path) -> str:
     """For each number of steps, kind of images, share and row: mean accuracy, and `continue` minus it."""
     found: dict[tuple[int, str, float, str], dict[int, float]] = {}
-    for line in map(json.loads, results.read_text(encoding="utf-8").splitlines()):
+    for line in read_records(results):
         cell = line["steps"], line["images"], line["fraction"], line["row"]
         found.setdefault(cell, {})[line["seed"]] = 100 * line["accuracy"]
     rows = []

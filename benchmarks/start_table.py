@@ -10,12 +10,11 @@ class-balanced random images that start from this model, paired by seed, in poin
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
 from benchmarks.map_table import label
-from benchmarks.tables import difference, markdown, paired
+from benchmarks.tables import apart, markdown, read_records
 
 _STARTS = {"scorer": "the scorer", "theta_p": "theta_p"}
 
@@ -23,7 +22,7 @@ _STARTS = {"scorer": "the scorer", "theta_p": "theta_p"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    lines = [json.loads(line) for line in parser.parse_args().results.read_text().splitlines()]
+    lines = read_records(parser.parse_args().results)
     for fraction in sorted({line["fraction"] for line in lines if line["steps"]}):
         rows: dict[tuple[str, str, int], dict[int, float]] = {}
         for line in lines:
@@ -37,8 +36,7 @@ def main() -> None:
                 name = "none: this model itself" if rule == "start" else label(rule)
                 name += f", {trained:,} steps" if trained not in (0, steps) else ""
                 mean, sd = statistics.mean(accuracy.values()), statistics.stdev(accuracy.values())
-                gain = paired(accuracy, reference) if accuracy is not reference else None
-                compared = difference(gain[0], gain[1]) if gain else ""
+                compared = apart(accuracy, reference) if accuracy is not reference else ""
                 texts.append([_STARTS.get(begun, "random weights"), name, f"{mean:.1f} ± {sd:.1f}", compared])
         print(markdown([f"start, {fraction:.0%} kept", "images", "accuracy", "minus random from this start"], texts))
         print()

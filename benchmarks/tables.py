@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from scipy.stats import t
 
 K = TypeVar("K")
+
+
+def read_records(*files: Path) -> list[dict[str, Any]]:
+    """The lines of the files that experiments write."""
+    return [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -34,6 +41,12 @@ def difference(mean: float, half: float, *, bold: bool = True) -> str:
     """`+1.2 ± 0.3`; with `bold`, bold if the interval excludes 0."""
     text = signed(f"{mean:+.1f} ± {half:.1f}")
     return f"**{text}**" if bold and abs(mean) > half else text
+
+
+def apart(ours: Mapping[K, float], others: Mapping[K, float]) -> str:
+    """`paired` as `difference` writes it; empty with fewer than two seeds."""
+    found = paired(ours, others)
+    return difference(found[0], found[1]) if found else ""
 
 
 def signed(text: str) -> str:

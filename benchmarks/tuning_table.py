@@ -13,7 +13,6 @@ interval.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from benchmarks.map_table import label
-from benchmarks.tables import difference, interval, markdown, signed
+from benchmarks.tables import difference, interval, markdown, read_records, signed
 
 Setting = tuple[float, str]
 #: Accuracy in %, or what is computed from it, by seed.
@@ -92,7 +91,7 @@ def gains(trainings: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    lines = [json.loads(line) for line in parser.parse_args().results.read_text().splitlines()]
+    lines = read_records(parser.parse_args().results)
     reference = reference_of(lines)
     print(
         markdown(

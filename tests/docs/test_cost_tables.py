@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,10 +12,11 @@ from typing import Any
 import pytest
 
 from benchmarks.map_table import accuracies, gain
-from benchmarks.tables import paired
+from benchmarks.tables import paired, read_records
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/results/cost.md").read_text(encoding="utf-8")
+RESULTS = ROOT / "benchmarks/results"
 #: Beginning of a label -> rule of the records.
 RULES = {
     "`ccs` on EL2N": "ccs el2n", "Dyn-Unc": "dyn_unc", "`dual`": "dual", "herding": "herding", "RS2": "RS2",
@@ -38,10 +38,9 @@ def records(file: str, *, processor: str | None = None, **wanted: Any) -> dict[i
     Args:
         processor: its type; None: the usual one.
     """
-    lines = (ROOT / "benchmarks/results" / file).read_text().splitlines()
     found = [
         run
-        for run in map(json.loads, lines)
+        for run in read_records(RESULTS / file)
         if run.get("processor") == processor and all(run[key] == value for key, value in wanted.items())
     ]
     assert sorted(run["seed"] for run in found) in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]), wanted
@@ -112,11 +111,7 @@ def test_the_summary_follows_from_the_tables() -> None:
 
 def test_scores_of_theta_p_are_worth_their_cost_at_1_percent() -> None:
     """Its choice in 500 steps beside random of 2,000; on both types of processor, each seed counted once."""
-    found = accuracies(
-        line
-        for name in ("map-equal-batches.jsonl", "map-2000-steps.jsonl")
-        for line in (ROOT / "benchmarks/results" / name).read_text().splitlines()
-    )
+    found = accuracies(read_records(RESULTS / "map-equal-batches.jsonl", RESULTS / "map-2000-steps.jsonl"))
     measured = {share: gain(found, (500, share, "ccs el2n, theta_p", 0), 2000) for share in (0.01, 0.05, 0.1, 0.2, 0.3)}
     mean, half, seeds = measured[0.01] or (0, 0, 0)
     assert f"**{mean:.1f} ± {half:.1f}** points above random images that are trained for 2,000 steps" in " ".join(
@@ -127,7 +122,7 @@ def test_scores_of_theta_p_are_worth_their_cost_at_1_percent() -> None:
 
 
 def test_several_networks_score_no_better_than_one() -> None:
-    found = accuracies((ROOT / "benchmarks/results/scorers.jsonl").read_text().splitlines())
+    found = accuracies(read_records(RESULTS / "scorers.jsonl"))
     text, gains = " ".join(PAGE.split()), {}
     for share, rule, epochs in itertools.product((0.01, 0.1), ("dual", "ccs el2n"), (3, 10)):
         one, several = (500, share, rule, 10), (500, share, f"{rule}, 3 scorers", epochs)
