@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,13 +212,8 @@ def select_box(address: str, merged: str | None) -> Artifact:
     scoring = Scoring.of(ctx, prepared, theta)
     # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
     if spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
-
-        def block(index: int) -> Stage:
-            return scoring.stage(ctx, index)
-
-        for index, why in spread(
-            spec, address, ctx, "score", range(scoring.blocks), stage_of=block, merged=merged
-        ).items():
+        indices, block = range(scoring.blocks), partial(scoring.stage, ctx)
+        for index, why in spread(spec, address, ctx, "score", indices, stage_of=block, merged=merged).items():
             ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {why}")
 
     def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:

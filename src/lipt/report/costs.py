@@ -6,7 +6,7 @@ from typing import Literal
 
 from lipt.ledger import Cost, elapsed_s
 from lipt.report.comparison import Cell, filled
-from lipt.report.ledger import LedgerRow
+from lipt.report.ledger import KINDS, LedgerRow
 from lipt.report.numbers import DASH, format_bytes, format_flops, format_seconds, format_whole
 
 LEDGER_COLUMNS = ("wall-clock", "steps", "images", "FLOPs", "peak memory", "data read", "data written", "models read",
@@ -102,7 +102,7 @@ def _cost_line(
     cost: Cost, rows: Sequence[LedgerRow], label: str, note: str, style: Literal["", "faded", "total"]
 ) -> CostLine:
     amounts = [cost.peak_bytes]
-    for kind in ("data", "model", "other"):
+    for kind in KINDS:
         amounts += [cost.read.get(kind, 0), cost.written.get(kind, 0)]
     texts = [
         format_seconds(cost.wall_s),

@@ -1,9 +1,16 @@
 """The ledger as plain data: the measured cost of each stage."""
 
+from typing import Any, Self
+
 from pydantic import BaseModel
 
 from lipt.ledger import Cost
 from lipt.report.fields import STRICT, Amount, Count
+
+#: Kinds of bytes.
+KINDS = ("data", "model", "other")
+#: Fields of a cost that a row has under the same names.
+_SAME = ("wall_s", "ended", "flops", "peak_bytes", "requests", "machine")
 
 
 class LedgerRow(BaseModel):
@@ -55,12 +62,17 @@ class LedgerRow(BaseModel):
     machine: str = ""
     """The device and the threads that did it, with the number of processes that shared it; empty if unknown."""
 
+    @classmethod
+    def of(cls, cost: Cost, **others: Any) -> Self:
+        """The row of a cost; the inverse of `cost`."""
+        traffic = {f"{kind}_{verb}": getattr(cost, verb).get(kind, 0) for kind in KINDS for verb in ("read", "written")}
+        return cls(**{name: getattr(cost, name) for name in _SAME}, **traffic, **others)
+
     @property
     def cost(self) -> Cost:
         """The same as a cost, which can be summed."""
-        kinds, same = ("data", "model", "other"), ("wall_s", "ended", "flops", "peak_bytes", "requests", "machine")
         return Cost(
-            **{name: getattr(self, name) for name in same},
-            read={kind: getattr(self, f"{kind}_read") for kind in kinds},
-            written={kind: getattr(self, f"{kind}_written") for kind in kinds},
+            **{name: getattr(self, name) for name in _SAME},
+            read={kind: getattr(self, f"{kind}_read") for kind in KINDS},
+            written={kind: getattr(self, f"{kind}_written") for kind in KINDS},
         )

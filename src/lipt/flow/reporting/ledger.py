@@ -47,26 +47,9 @@ def _seed_of_each(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def _ledger_row(artifact: Artifact, cost: Cost, worker: int | None, seed: int | None, *, earlier: bool) -> LedgerRow:
-    traffic = {
-        f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
-        for kind in ("data", "model", "other")
-        for verb in ("read", "written")
-    }
     summary = artifact.summary  # of a merge, `steps` is its history
     names = ("steps", "images", "reselection_flops") if isinstance(summary.get("steps"), int) else ()
     trained = {name: summary[name] for name in names if name in summary}
-    return LedgerRow(
-        ref=artifact.ref,
-        stage=artifact.stage,
-        worker=worker,
-        seed=seed,
-        earlier=earlier,
-        wall_s=cost.wall_s,
-        ended=cost.ended,
-        flops=cost.flops,
-        peak_bytes=cost.peak_bytes,
-        requests=cost.requests,
-        machine=cost.machine,
-        **traffic,
-        **trained,
+    return LedgerRow.of(
+        cost, ref=artifact.ref, stage=artifact.stage, worker=worker, seed=seed, earlier=earlier, **trained
     )
