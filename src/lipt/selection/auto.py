@@ -118,11 +118,8 @@ def worth_its_cost(fraction: float, passes: float, scorers: Collection[str]) -> 
         fraction: share that is kept.
         passes: how often the training sees each kept image.
     """
-    for each in WORTH:
-        shares, seen = each.shares, each.passes
-        if shares[0] <= fraction <= shares[1] and seen[0] <= passes <= seen[1] and each.scorer in scorers:
-            return each
-    return None
+    found = (each for each in WORTH if each.scorer in scorers and _holds(each, fraction, passes))
+    return next(found, None)
 
 
 def rule_by_passes(fraction: float, passes: float, epochs: int) -> RuleByPasses | None:
@@ -133,11 +130,14 @@ def rule_by_passes(fraction: float, passes: float, epochs: int) -> RuleByPasses 
         passes: how often the training sees each kept image.
         epochs: of the trajectory.
     """
-    for rule in RULES_BY_PASSES:
-        shares, seen = rule.shares, rule.passes
-        if shares[0] <= fraction <= shares[1] and seen[0] <= passes <= seen[1] and epochs >= MEASURED_EPOCHS:
-            return rule
-    return None
+    found = (rule for rule in RULES_BY_PASSES if epochs >= MEASURED_EPOCHS and _holds(rule, fraction, passes))
+    return next(found, None)
+
+
+def _holds(measured: Worth | RuleByPasses, fraction: float, passes: float) -> bool:
+    """Whether a measurement is followed at this share and this number of passes."""
+    shares, seen = measured.shares, measured.passes
+    return shares[0] <= fraction <= shares[1] and seen[0] <= passes <= seen[1]
 
 
 def default_beta(fraction: float) -> float:

@@ -72,27 +72,22 @@ def reliability(
 def _halves(
     candidates: Candidates, needs: Requirements
 ) -> tuple[Candidates, Candidates, Literal["models", "epochs"]] | None:
-    recorded, stored = candidates.trajectories, candidates.stored
-    if needs.trajectory and recorded:
-        count = len(recorded) if len(recorded) > 1 else recorded[0].epochs
-        if count < 2:
-            return None
-        first, second = (slice(start, count // 2 * 2, 2) for start in (0, 1))
-        if len(recorded) > 1:
-            parts = [recorded[part] for part in (first, second)]
-        else:
-            parts = [[recorded[0].epochs_of(part)] for part in (first, second)]
-        of_first, of_second = (replace(candidates, outputs=(), stored=None, trajectories=part) for part in parts)
-        return of_first, of_second, "models" if len(recorded) > 1 else "epochs"
-    count = candidates.num_models
+    recorded, stored = candidates.trajectories if needs.trajectory else (), candidates.stored
+    single = len(recorded) == 1
+    count = recorded[0].epochs if single else len(recorded) or candidates.num_models
     if count < 2:
         return None
-    first, second = (slice(start, count // 2 * 2, 2) for start in (0, 1))
-    if stored is None:
-        of_first, of_second = (replace(candidates, outputs=candidates.outputs[part]) for part in (first, second))
-    else:
-        of_first, of_second = (_of_first_block(candidates, stored, part) for part in (first, second))
-    return of_first, of_second, "models"
+
+    def half(start: int) -> Candidates:
+        part = slice(start, count // 2 * 2, 2)
+        if recorded:
+            own = [recorded[0].epochs_of(part)] if single else recorded[part]
+            return replace(candidates, outputs=(), stored=None, trajectories=own)
+        if stored is not None:
+            return _of_first_block(candidates, stored, part)
+        return replace(candidates, outputs=candidates.outputs[part])
+
+    return half(0), half(1), "epochs" if single else "models"
 
 
 def _of_first_block(candidates: Candidates, stored: StoredOutputs, part: slice) -> Candidates:
