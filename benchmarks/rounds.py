@@ -26,15 +26,14 @@ from torch import Tensor
 
 from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import accuracies_after
-from benchmarks.scorers import RULES, Problem, candidates_of, problem_of
+from benchmarks.scorers import RULES, Problem, candidates_of, problem_of, recipe_of
 from lipt.rng import derive, permutation
-from lipt.runtime.network import new_model, standard_augment
+from lipt.runtime.network import new_model
 from lipt.selection import select
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies
 from lipt.training.loop import Trainer, train
 from lipt.training.networks import on_device
-from lipt.training.recipe import Recipe
 from lipt.training.tensor_files import State, pack, unpack
 
 WAYS = ("together", "apart")
@@ -45,15 +44,7 @@ def trajectory(problem: Problem, way: str, workers: int, rounds: int, path: Path
     if path.exists():
         return unpack(path.read_bytes(), origin=str(path))
     ctx, n = problem.ctx.of_scorer(), len(problem.scored)
-    settings, seed = ctx.config.initialise, ctx.seed("map", "scorer")
-    recipe = Recipe(
-        epochs=1,
-        batch_size=settings.batch_size,
-        lr=settings.lr,
-        schedule="constant",
-        augment=standard_augment(ctx),
-        precision=ctx.precision,
-    )
+    recipe, seed = recipe_of(ctx, epochs=1), ctx.seed("map", "scorer")
     seen = Dynamics.empty(n, rounds)
     first = new_model(ctx, problem.classes, seed).state_dict()
     states: list[State] = [{name: tensor.clone() for name, tensor in first.items()} for _ in range(workers)]

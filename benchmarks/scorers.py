@@ -97,16 +97,8 @@ def score(problem: Problem, epochs: int, kept_outputs: Sequence[int], path: Path
         if all(f"logits-{epoch}" in known for epoch in kept_outputs):
             return known
     ctx = problem.ctx.of_scorer()
-    settings, seed = ctx.config.initialise, ctx.seed("map", "scorer", *([member] if member else []))
-    recipe = Recipe(
-        epochs=epochs,
-        batch_size=settings.batch_size,
-        lr=settings.lr,
-        schedule="constant",
-        augment=standard_augment(ctx),
-        precision=ctx.precision,
-    )
-    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
+    seed = ctx.seed("map", "scorer", *([member] if member else []))
+    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe_of(ctx, epochs), seed=seed, device=ctx.device)
     dynamics, found = Dynamics.empty(len(problem.scored), epochs), {}
 
     def remember(each: Trainer) -> None:
@@ -119,6 +111,19 @@ def score(problem: Problem, epochs: int, kept_outputs: Sequence[int], path: Path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pack(found))
     return found
+
+
+def recipe_of(ctx: Context, epochs: int) -> Recipe:
+    """How the network that scores is trained."""
+    settings = ctx.config.initialise
+    return Recipe(
+        epochs=epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="constant",
+        augment=standard_augment(ctx),
+        precision=ctx.precision,
+    )
 
 
 def theta_p(problem: Problem) -> tuple[State, int]:
