@@ -7,11 +7,7 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from benchmarks.peers import libraries
-from benchmarks.peers.inputs import (
-    FRACTION,
-    Problem,
-    overlap,
-)
+from benchmarks.peers.inputs import FRACTION, Problem, overlap
 from benchmarks.peers.page import CORDS, DEEPCORE, OURS, RANDOM, Line, Section, percent
 from lipt.selection import select
 from lipt.selection.algorithms.ranking import difficulty

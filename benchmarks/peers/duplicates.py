@@ -8,10 +8,7 @@ from torch import Tensor
 
 from benchmarks.peers import libraries
 from benchmarks.peers.coverage import cosine, one_class
-from benchmarks.peers.inputs import (
-    Problem,
-    random_sets,
-)
+from benchmarks.peers.inputs import Problem, random_sets
 from benchmarks.peers.page import APRICOT, DEEPCORE, OURS, RANDOM, SUBMODLIB, Line, Section, whole
 from lipt.selection import select
 

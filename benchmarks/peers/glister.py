@@ -6,13 +6,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers import libraries
-from benchmarks.peers.inputs import (
-    FRACTION,
-    Problem,
-    measured,
-    overlap,
-    stratified_sets,
-)
+from benchmarks.peers.inputs import FRACTION, Problem, measured, overlap, stratified_sets
 from benchmarks.peers.page import DEEPCORE, OURS, RANDOM, Line, Section, cost, percent, whole
 from lipt.selection import select
 
