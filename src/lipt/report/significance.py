@@ -85,11 +85,12 @@ def difference(row: Row, reference: Row) -> Difference:
         # If seeds agree to the last test image, the difference is still not exact: one image is the resolution.
         image = 1 / min(row.num_test_images, reference.num_test_images)
         half_width = _t_95(len(deltas) - 1) * max(stdev(deltas), image) / math.sqrt(len(deltas))
+    variances = [_variance(mean_accuracy(each), each.num_test_images) for each in (row, reference)]
     return Difference(
         mean=fmean(deltas) if deltas else mean_accuracy(row) - mean_accuracy(reference),
         num_seeds=len(deltas),
         half_width=half_width,
-        test_half_width=_NORMAL_95 * math.sqrt(_binomial_variance(row) + _binomial_variance(reference)),
+        test_half_width=_NORMAL_95 * math.sqrt(sum(variances)),
         at_chance=at_chance(row) and at_chance(reference),
     )
 
@@ -113,12 +114,8 @@ def _pairs(row: Row, reference: Row) -> list[tuple[float, float]]:
     return [(ours[seed], theirs[seed]) for seed in common_seeds(row, reference)]
 
 
-def _binomial_variance(row: Row) -> float:
-    """Variance of an accuracy measured on finitely many images; (k+1)/(n+2), because 0 % and 100 % are not certain."""
-    return _variance(mean_accuracy(row), row.num_test_images)
-
-
 def _variance(share: float, images: int) -> float:
+    """Variance of an accuracy measured on finitely many images; (k+1)/(n+2), because 0 % and 100 % are not certain."""
     smoothed = (share * images + 1) / (images + 2)
     return smoothed * (1 - smoothed) / images
 
