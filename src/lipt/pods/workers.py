@@ -61,51 +61,41 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
     if "JOB_COMPLETION_INDEX" in os.environ:
         tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
-    _, lost = _WORK[stage](ctx, prepared, items, theta)
+    _, lost = _do(ctx, prepared, stage, items, theta)
+    if stage == "pretrain":
+        _note_losses(ctx, prepared, lost)
     if lost:
         remedy = "; ".join(dict.fromkeys(error.remedy for error in lost.values()))
         raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()), remedy)
 
 
-def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.dag import train_jigsaws  # here and below: a process that only waits needs no torch
+def _do(ctx: Context, prepared: Prepared, stage: str, items: Sequence[int], theta: Artifact | None) -> Made:
+    """The artifacts of these items, and the error of each lost one."""
+    from lipt.flow.dag import Scoring, merge_groups, train_jigsaws, train_models  # a process that waits needs no torch
+    from lipt.stages.merge import members
 
-    made, lost = train_jigsaws(ctx, prepared, items)
+    match stage:
+        case "initialise":
+            return train_models(ctx, prepared.dataset, items)
+        case "pretrain":
+            return train_jigsaws(ctx, prepared, items)
+        case "group":
+            dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
+            return merge_groups(ctx, prepared, dealt)
+        case "score":
+            return Scoring.of(ctx, prepared, theta).run(ctx, items)
+        case "race":
+            return Scoring.of(ctx, prepared, theta).race(ctx).train(items)
+        case _:
+            raise KeyError(stage)
+
+
+def _note_losses(ctx: Context, prepared: Prepared, lost: Mapping[int, RunError]) -> None:
     for index, error in lost.items():
         try:
             note_loss(ctx, prepared, index, error.message, overwrite=True)
         except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
             ctx.reporter.alert(f"pretrain[{index}]: the reason of its loss could not be stored: {down.message}")
-    return made, lost
-
-
-def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.dag import merge_groups
-    from lipt.stages.merge import members
-
-    dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
-    return merge_groups(ctx, prepared, dealt)
-
-
-def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
-    from lipt.flow.dag import Scoring
-
-    return Scoring.of(ctx, prepared, theta).run(ctx, items)
-
-
-def _models(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
-    from lipt.flow.dag import train_models
-
-    return train_models(ctx, prepared.dataset, items)
-
-
-def _race(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
-    from lipt.flow.dag import Scoring
-
-    return Scoring.of(ctx, prepared, theta).race(ctx).train(items)
-
-
-_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks, "race": _race, "initialise": _models}
 
 
 def spread(
