@@ -223,7 +223,8 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
         state = engine.state(address.run)
         over = state.over  # first, so that the last round sees the ends of all logs
         suspended = _tell_suspended(address.run, state, told=suspended)
-        with nullcontext() if over else suppress(MissingError):  # not started yet
+        # Not started yet; or deleted, which is an error only if no log was shown.
+        with nullcontext() if over and not problems else suppress(MissingError):
             workflow = engine.workflow(address.run)
             for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=growing):
                 new = "" if each.problem and problems.get(each.pod) == each.problem else _text(each)

@@ -27,7 +27,7 @@ class Config(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of convolutions and matrix products in training and scoring. `auto`: bf16 where the device computes it
     natively, else fp32. Test accuracy is always measured in fp32; weights, BatchNorm statistics and the last layer are
-    always fp32. So are attention, group normalisation and depthwise convolutions on a CPU, where bf16 is slower. On
+    always fp32. So are attention, group normalisation and depthwise convolutions on a CPU: bf16 is mostly slower. On
     NVIDIA GPUs the convolutions of fp32 round their inputs to TF32, which is PyTorch's default."""
     processes: PositiveInt | Literal["auto"] = "auto"
     """Number of processes on one machine, or in one pod. They share the batches of a training, or the jigsaws, groups

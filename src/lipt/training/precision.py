@@ -2,14 +2,15 @@
 
 On a CPU some of torch's bfloat16 kernels are slower than its float32 kernels, though the processor multiplies bfloat16
 matrices itself: attention (its backward pass takes up to 15 times as long), group normalisation (4 to 5 times), and the
-backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 40 times). They are computed in
-float32 there, as torch does it itself with normalisation on a GPU.
+backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 40 times). All attention, group
+normalisation and depthwise layers are computed in float32 there, as torch does it itself with normalisation on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -37,9 +38,7 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     """Inside the block convolutions and matrix products are computed in `precision`; weights stay float32."""
     if precision == "fp32":
         return nullcontext()
-    if device.type == "cpu":
-        _slow_functions_in_float32()
-    return torch.autocast(device.type, torch.bfloat16)
+    return _bf16_on_cpu() if device.type == "cpu" else torch.autocast(device.type, torch.bfloat16)
 
 
 class _Float32Layer(nn.Module):
@@ -80,19 +79,51 @@ def plain_layers(model: nn.Module) -> nn.Module:
     return model
 
 
+_inside: ContextVar[bool] = ContextVar("inside of a block of LiPT", default=False)
+
+
+@contextmanager
+def _bf16_on_cpu() -> Iterator[None]:
+    _tell_torch()
+    token = _inside.set(True)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            yield
+    finally:
+        _inside.reset(token)
+
+
 @cache
-def _slow_functions_in_float32() -> torch.library.Library:
-    """Tell torch's autocast on CPUs, for this process. It also reaches functions that a layer of torch calls."""
+def _tell_torch() -> torch.library.Library:
+    """Register what autocast does with the slow functions on a CPU, also where a layer of torch calls them.
+
+    Outside of LiPT's blocks it stays what torch does: attention in the format of the block, group normalisation in
+    that of its input.
+    """
     library = torch.library.Library("aten", "IMPL", "AutocastCPU")
-    for function in (torch.ops.aten.group_norm.default, torch.ops.aten.scaled_dot_product_attention.default):
-        library.impl(function, partial(_in_float32, function))
+    attention, group_norm = torch.ops.aten.scaled_dot_product_attention.default, torch.ops.aten.group_norm.default
+    library.impl(attention, partial(_computed, attention, lambda: torch.get_autocast_dtype("cpu")))
+    library.impl(group_norm, partial(_computed, group_norm, lambda: None))
     return library
 
 
-def _in_float32(function: Callable[..., Tensor], *arguments: Any, **options: Any) -> Tensor:
+def _computed(
+    function: Callable[..., Tensor], outside: Callable[[], torch.dtype | None], *arguments: Any, **options: Any
+) -> Tensor:
+    """The function in float32 inside of LiPT's blocks, elsewhere in the other format (None: as the inputs are)."""
+    dtype = torch.float32 if _inside.get() else outside()
     with torch.autocast("cpu", enabled=False):
-        return function(*map(_widened, arguments), **{name: _widened(value) for name, value in options.items()})
+        return function(
+            *(_cast(value, dtype) for value in arguments),
+            **{name: _cast(value, dtype) for name, value in options.items()},
+        )
 
 
-def _widened(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
+def _cast(value: Any, dtype: torch.dtype | None) -> Any:
+    if dtype is None or not isinstance(value, Tensor) or value.dtype not in _CAST:
+        return value
+    return value.to(dtype)
+
+
+#: The formats that torch's autocast converts.
+_CAST = (torch.float32, torch.bfloat16, torch.float16)

@@ -8,7 +8,7 @@ import pytest
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.job_watch import JobWatch
-from lipt.adapters.cluster.waiting import Waiting, advice
+from lipt.adapters.cluster.waiting import Waiting, advice, by_cause
 from tests.unit.cluster.answers import Answers
 
 JOB = "/apis/batch/v1/namespaces/vision/jobs/x-pretrain"
@@ -127,7 +127,7 @@ BY_ITSELF = ": the pod then starts by itself"
         ("CreateContainerConfigError", "couldn't find key k in ConfigMap v/x", "main", "make the Secret or ConfigMap"),
         (
             "CreateContainerConfigError",
-            "container has runAsNonRoot and image will run as root",
+            'container has runAsNonRoot and image will run as root (pod: "p-0_lipt(6f0a)", container: main)',
             "main",
             f"take an image whose user is a number other than 0 (-p image=…): {AGAIN}",
         ),
@@ -197,3 +197,10 @@ def test_a_job_that_is_about_to_fail_is_not_taken_over() -> None:
     assert job_status.is_over(job)
     assert job_status.condition(job) is None
     assert not job_status.is_over({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}})
+
+
+def test_pods_that_wait_for_one_cause_are_counted_together_though_each_message_names_its_pod() -> None:
+    said = "container has runAsNonRoot and image will run as root (pod: p-{}, container: main)"
+    images = [Waiting("CreateContainerConfigError", said.format(index), "main", "lipt") for index in range(3)]
+    secrets = [Waiting("CreateContainerConfigError", f'secret "{name}" not found', "main", "lipt") for name in "ab"]
+    assert [count for count, _ in by_cause([*images, *secrets])] == [3, 1, 1]

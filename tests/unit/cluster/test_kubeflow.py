@@ -416,7 +416,7 @@ def test_who_asks_for_the_logs_of_a_run_whose_workflow_is_gone_is_told_what_is_l
     assert ended.value.code == 1
     message, remedy = capsys.readouterr().err.splitlines()
     assert message == "lipt: no workflow of run ours in vision"
-    assert "a day after its end, but not its results: lipt ls WORKSPACE lists them" in remedy
+    assert "deletes it with its logs, but not the results: lipt ls WORKSPACE lists them" in remedy
 
 
 def test_the_state_does_not_need_the_workflow(server: type[Server]) -> None:

@@ -92,6 +92,17 @@ def test_what_is_slow_in_bf16_on_a_cpu_stays_float32() -> None:
     assert {type(layer) for layer in plain_layers(model)} == {nn.Conv2d}
 
 
+def test_the_users_own_autocast_stays_as_it_is() -> None:
+    with autocast(CPU, "bf16"):
+        pass
+    x, (q, k, v) = torch.randn(2, 8, 6, 6).bfloat16(), torch.randn(3, 2, 4, 5, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert F.group_norm(x, 4).dtype == torch.bfloat16
+        assert F.group_norm(x.float(), 4).dtype == torch.float32
+        assert F.scaled_dot_product_attention(q, k, v).dtype == torch.bfloat16
+        assert F.scaled_dot_product_attention(q.double(), k.double(), v.double()).dtype == torch.float64
+
+
 class Attentions(TorchDispatchMode):
     """Notes the number format of each attention and of its backward pass."""
 

@@ -160,8 +160,10 @@ class JobWatch:
         if self.refused:
             return self._without(job, NeverRan(f"the namespace does not admit its pod: {self.refused}"))
         stuck = {index: NeverRan(f"its pod cannot start: {waiting}") for index, waiting in self.stuck.items()}
-        lost = self._without(job, next(iter(stuck.values())))
-        return lost | {index: why for index, why in stuck.items() if index in lost}
+        first = next(iter(stuck.values()))
+        return {
+            index: stuck.get(index, first) if why == first else why for index, why in self._without(job, first).items()
+        }
 
     def _without(self, job: dict[str, Any], why: str) -> dict[int, str]:
         """This reason for every index that is not completed; those that have failed for good keep their own."""

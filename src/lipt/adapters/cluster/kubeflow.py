@@ -140,8 +140,9 @@ class Kubeflow:
         if not items:
             raise MissingError(
                 f"no workflow of run {run} in {self.namespace}",
-                "check the handle. Kubeflow deletes the workflow of a run with its logs a day after its end, but not "
-                "its results: lipt ls WORKSPACE lists them, lipt report WORKSPACE/reports/RUN shows one",
+                "check the handle. A run that was just submitted has no workflow yet. A day after the end Kubeflow "
+                "deletes it with its logs, but not the results: lipt ls WORKSPACE lists them, lipt report "
+                "WORKSPACE/reports/RUN shows one",
             )
         workflow: dict[str, Any] = items[0]
         return workflow

@@ -166,7 +166,7 @@ def waiting_reasons(cluster: Cluster, namespace: str, workflow: str, without_nod
 def all_placed(cluster: Cluster, namespace: str, workflow: str) -> bool:
     """Whether each pod of a workflow has a node, those of the engine included."""
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{_WORKFLOW_LABEL}={workflow}")["items"]
-    return not any(_without_node(pod) for pod in pods)
+    return bool(pods) and not any(_without_node(pod) for pod in pods)
 
 
 def _without_node(pod: dict[str, Any]) -> dict[str, Any] | None:

@@ -27,11 +27,11 @@ class Waiting(NamedTuple):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """Equal for pods that one repair lets start. (The message of most other reasons names the pod or container.)"""
+        """Equal for pods that one repair lets start. (Most messages name the pod or container.)"""
         foreign = self.container if self.is_foreign else ""
         if self.reason in OF_IMAGES:  # the reason alternates between ErrImagePull and ImagePullBackOff
             return foreign, self.remedy, self.image
-        return foreign, self.reason, self.message if self.reason == "CreateContainerConfigError" else ""
+        return foreign, self.reason, self.remedy, self.message if self.remedy == _OBJECT else ""
 
     @property
     def remedy(self) -> str:
