@@ -71,6 +71,13 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         (
             "race",
             "race_table",
+            "",
+            "race-1-percent.jsonl --steps 2000 --rounds 40 --rounds 100 --rounds 200 --rounds 500 "
+            '--alone dual "ccs el2n" dyn_unc',
+        ),
+        (
+            "race",
+            "race_table",
             RACE,
             "FILES map-8000-steps.jsonl --steps 8000 --rounds 500 --rounds 2000 --rounds 500 2000 "
             '--rules random dual "ccs el2n" dyn_unc --alone dual "ccs el2n" dyn_unc',
