@@ -31,7 +31,7 @@ from lipt.training.dynamics import Dynamics
 from lipt.training.epoch_sums import EpochSums
 from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
-from lipt.training.precision import autocast
+from lipt.training.precision import autocast, float32_where_slow
 from lipt.training.pulse import Phase, phase
 from lipt.training.pulse import step as note_step
 from lipt.training.raptr import Subnetworks
@@ -215,7 +215,8 @@ class Trainer:
         # gradient of the mean loss over the whole batch.
         loss = losses_P.sum() / size * self.ranks.count
         note_step()
-        loss.backward()
+        with float32_where_slow():
+            loss.backward()
         self.optimizer.step(lr)
         logits_PC = logits_PC.detach()
         return torch.stack([losses_P.detach().sum(), (logits_PC.argmax(1) == labels_P).sum()]), logits_PC

@@ -83,14 +83,20 @@ _inside: ContextVar[bool] = ContextVar("inside of a block of LiPT", default=Fals
 
 
 @contextmanager
-def _bf16_on_cpu() -> Iterator[None]:
-    _tell_torch()
+def float32_where_slow() -> Iterator[None]:
+    """As inside of `autocast`, but without it: for a backward pass, in which a network may compute layers again."""
     token = _inside.set(True)
     try:
-        with torch.autocast("cpu", torch.bfloat16):
-            yield
+        yield
     finally:
         _inside.reset(token)
+
+
+@contextmanager
+def _bf16_on_cpu() -> Iterator[None]:
+    _tell_torch()
+    with float32_where_slow(), torch.autocast("cpu", torch.bfloat16):
+        yield
 
 
 @cache

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from lipt.data.augmentation import StandardAugment
 from lipt.training.forward import accuracies, outputs_of, recalibrate_batchnorm
@@ -90,6 +91,28 @@ def test_what_is_slow_in_bf16_on_a_cpu_stays_float32() -> None:
     assert torch.equal(mixed, F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float(), scale=0.5))
     torch.testing.assert_close(convolved, exact)
     assert {type(layer) for layer in plain_layers(model)} == {nn.Conv2d}
+
+
+class Checkpointed(nn.Module):
+    """Forgets what its normalisation computed, and computes it again in the backward pass."""
+
+    classifier_name = "classifier"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.classifier = nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(lambda x: self.norm(self.conv(x)).relu(), x, use_reentrant=False)
+        return self.classifier(x.mean((2, 3)))
+
+
+def test_what_a_backward_pass_computes_again_has_the_same_format() -> None:
+    augment = StandardAugment(padding=1, flip=False)
+    recipe = Recipe(epochs=1, batch_size=16, lr=0.05, schedule="cosine", augment=augment, precision="bf16")
+    trainer = Trainer(Checkpointed(), recipe, seed=0, device=CPU)
+    trainer.run_epoch(blocks())  # checkpoint refuses other formats
+    assert trainer.progress.steps > 0
 
 
 def test_the_users_own_autocast_stays_as_it_is() -> None:
