@@ -30,7 +30,7 @@ EXPERIMENTS: dict[str, tuple[dict[str, object], int]] = {
     "tuning": (SHORT | {"rules": "random"}, 8),
 }
 #: Programs that measure speed or memory, and need a GPU, other libraries or an idle machine.
-BENCHMARKS = {"peers", "selection", "startup", "training"}
+BENCHMARKS = {"bf16", "peers", "selection", "startup", "training"}
 #: Programs that print a table of lines that are there.
 TABLES = {"compare_table", "draws_table", "map_table", "race_table", "start_table", "tuning_table"}
 #: Programs with a test of their own below.
