@@ -69,7 +69,7 @@ def milliseconds(case: Case, prepared: Callable[[nn.Module], nn.Module], context
 def channels_last(model: nn.Module) -> nn.Module:
     """As torch's guide advises for a CPU. Without the guard some of torch's convolutions write out of bounds."""
     guard_convolutions(model)
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.to(memory_format=torch.channels_last)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ Prints a table for each number of steps.
 - `--random-steps N` compares with random that was trained for N steps.
 - `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
 - `--by-passes` prints one table, sorted by how often the training saw each kept image.
-- `--by-network` prints one table, with what was measured of each trained network and each one that scored.
+- `--by-network` prints a table with what was measured of each trained network and each one that scored, and one with
+  what networks gain that score themselves.
 - `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
   at 16 px`. `--steps` takes a part of the tables, `--processor` of the records.
 
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.heat_map import heat_map
-from benchmarks.tables import difference, markdown, paired, read_records, signed
+from benchmarks.tables import apart, difference, markdown, paired, read_records, signed
 from lipt.report.numbers import format_count
 
 #: (steps, kept share, rule, epochs of the scorer)
@@ -201,6 +202,27 @@ def by_network(lines: Sequence[Mapping[str, Any]], rules: Sequence[str], least: 
     return markdown(["kept", "steps", "trained network", "scored by", *(label(rule) for rule, _ in columns)], rows)
 
 
+def own_trajectories(lines: Sequence[Mapping[str, Any]]) -> str:
+    """In Markdown, for each network that also scored itself: by how much this is better than another one's scores."""
+    found: dict[tuple[Any, ...], dict[str, dict[Pair, float]]] = {}
+    for line in lines:
+        network, scorer = _networks(line)
+        if line["rule"] != "random":
+            key = line["fraction"], line["steps"], network, line["rule"]
+            found.setdefault(key, {}).setdefault(scorer, {})[line["seed"], line.get("processor", "")] = (
+                100 * line["accuracy"]
+            )
+    both = {key: by for key, by in found.items() if len(by) == 2}
+    rules = sorted({(rule, 0) for *_, rule in both}, key=_place)
+    rows = []
+    order = [*_NETWORKS.values()]
+    for fraction, steps, network in sorted({key[:3] for key in both}, key=lambda key: (*key[:2], order.index(key[2]))):
+        cells = [both.get((fraction, steps, network, rule)) for rule, _ in rules]
+        texts = [apart(by.pop(_ITSELF), *by.values()) if by else "" for by in cells]
+        rows.append([_percent(fraction), f"{steps:,}", network, *texts])
+    return markdown(["kept", "steps", "itself minus ResNet-18", *(label(rule) for rule, _ in rules)], rows)
+
+
 def _networks(line: Mapping[str, Any]) -> tuple[str, str]:
     """The trained network, and the one that scored."""
     scorer = line.get("scorer", line["model"])
@@ -263,6 +285,7 @@ def main() -> None:
         if not arguments.rules or arguments.figure or arguments.over or arguments.against or arguments.steps:
             parser.error("--by-network needs --rules, and takes --processor and --least only")
         print(by_network(lines, arguments.rules, arguments.least))
+        print(f"\n{own_trajectories(lines)}")
         return
     if len({line["model"][0] for line in lines}) > 1:
         parser.error("the results are of several trained networks: add --by-network")

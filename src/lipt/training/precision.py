@@ -1,9 +1,9 @@
 """The number format in which networks are trained and evaluated, and what stays float32 where they run in bfloat16.
 
 On a CPU some of torch's bfloat16 kernels are slower than its float32 kernels, though the processor multiplies bfloat16
-matrices itself: attention (its backward pass takes up to 15 times as long), group normalisation (4 to 5 times), and the
-backward pass of depthwise convolutions that are strided or larger than 3 x 3 (3 to 40 times). All attention, group
-normalisation and depthwise layers are computed in float32 there, as torch does it itself with normalisation on a GPU.
+matrices itself: those of the backward pass of attention, of group normalisation, and of the backward pass of depthwise
+convolutions that are strided or larger than 3 x 3 (`python -m benchmarks.bf16`). All attention, group normalisation and
+depthwise layers are computed in float32 there, as torch does it itself with normalisation on a GPU.
 """
 
 from __future__ import annotations

@@ -438,13 +438,17 @@ class Unpulled(Server):
         return pod
 
 
+def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "ADMITTED_WITHIN_S": 0.3}.items():
+        monkeypatch.setattr(job_watch, name, seconds)
+
+
 @pytest.mark.parametrize("room_within_s", [0.3, None])
 def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
     room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the box would wait for it until the deadline, and a training without end."""
-    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "ADMITTED_WITHIN_S": 0.3}.items():
-        monkeypatch.setattr(job_watch, name, seconds)
+    give_up_soon(monkeypatch)
     handler = type("Handler", (Unpulled,), {"asked": Counter()})
     said: list[str] = []
     with serving(handler) as address:
@@ -476,8 +480,7 @@ class StuckForTwoReasons(Server):
 def test_each_reason_why_pods_cannot_start_is_told_and_is_that_of_its_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "ADMITTED_WITHIN_S": 0.3}.items():
-        monkeypatch.setattr(job_watch, name, seconds)
+    give_up_soon(monkeypatch)
     handler = type("Handler", (StuckForTwoReasons,), {"asked": Counter()})
     said: list[str] = []
     with serving(handler) as address:

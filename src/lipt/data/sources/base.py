@@ -135,12 +135,11 @@ class Listing:
     """A source without its images."""
 
     fingerprint: str
-    """That of the source."""
     classes: tuple[str, ...]
     counts: dict[str, tuple[int, ...]]
     """Images of each class, by split."""
     size: tuple[int, int] | None
-    """Height and width of the first readable training image, in pixels; None if there is none: see `_size`."""
+    """Height and width in pixels, as `_size` finds them."""
 
     @classmethod
     def of(cls, source: Source) -> Listing:
@@ -152,7 +151,7 @@ class Listing:
 
 
 def _size(source: Source) -> tuple[int, int] | None:
-    """Height and width of the first image that is readable, of up to 64 training images. Ingestion names the others."""
+    """Height and width of the first readable of up to 64 training images, spread evenly. Ingestion names the others."""
     for i in _spread(len(source.splits["train"])):
         with suppress(RunError), Image.open(BytesIO(source.read("train", i)[0])) as image:
             return image.height, image.width
