@@ -5,14 +5,17 @@ test_result_tables.py runs the programs that print tables from committed lines.
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from benchmarks import merge, raptr
 from lipt.config import override, parse_config
@@ -34,7 +37,7 @@ BENCHMARKS = {"bf16", "peers", "selection", "startup", "training"}
 #: Programs that print a table of lines that are there.
 TABLES = {"compare_table", "draws_table", "map_table", "race_table", "start_table", "tuning_table"}
 #: Programs with a test of their own below.
-OTHERS = {"certainty", "data_map", "merge", "raptr"}
+OTHERS = {"certainty", "data_map", "merge", "other_data", "raptr"}
 
 
 @pytest.fixture
@@ -107,3 +110,35 @@ def test_raptr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     flops = {name: sum(row["flops"] for row in rows if row["row"] == name) for name in ("raptr", "fewer steps", "full")}
     assert flops["full"] > 1.1 * flops["raptr"]
     assert re.search(r"^full +n 5 .*\(raptr [+-][\d.]+ \+- [\d.]+\)", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tmp_path / "raw"
+    photograph = Image.fromarray(np.full((20, 15, 3), 7, np.uint8))
+    signs = [raw / "Final_Training/Images/00001/00000_00029.ppm", raw / "Final_Test/Images/00000.ppm"]
+    pictures = [raw / "train/n01/images/n01_0.JPEG", raw / "val/images/val_0.JPEG"]
+    for path in signs + pictures:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        photograph.save(path)
+    (raw / "GT-final_test.csv").write_text("Filename;Width;Height;ClassId\n00000.ppm;15;20;1\n")
+    (raw / "val/val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t9\t9\n")
+    images = np.arange(2 * 28 * 28, dtype=np.uint32).astype(np.uint8)
+    for stem in ("train", "t10k"):
+        (raw / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
+        (raw / f"{stem}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes([9, 0])))
+    expected = {
+        "fashion-mnist": [
+            "test/boot/00000.png",
+            "test/t-shirt/00001.png",
+            "train/boot/00000.png",
+            "train/t-shirt/00001.png",
+        ],
+        "gtsrb": ["test/00001/00000.ppm", "train/00001/00000_00029.ppm"],
+        "tiny-imagenet": ["test/n01/val_0.JPEG", "train/n01/n01_0.JPEG"],
+    }
+    for data, names in expected.items():
+        folder = tmp_path / data
+        call("other_data", monkeypatch, data, raw, folder)
+        assert sorted(str(path.relative_to(folder)) for path in folder.glob("*/*/*")) == names
+    second = np.asarray(Image.open(tmp_path / "fashion-mnist/train/t-shirt/00001.png"))
+    assert second.tolist() == images[784:].reshape(28, 28).tolist()
