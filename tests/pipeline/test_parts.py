@@ -233,8 +233,11 @@ def test_worker_pods_train_the_models_and_the_box_those_that_are_lost(
     assert done == [[0, 1, 2]]
     assert [artifact.settings["run"] for artifact in prepared.initial] == [0, 1, 2]
     assert "model 2 was lost, so the dispatch box trains it: its node left" in capsys.readouterr().err
-    dispatch_box(config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=1)
+    address = dispatch_box(config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=1)
     assert len(done) == 1
+    assert "initialise[0-2]     up to date" in capsys.readouterr().err
+    worker(address, "initialise", [0, 1])
+    assert "initialise[0-1]     up to date" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("processes", "nodes", "models"), [(1, 1, 3), (2, 1, 3), (4, 1, 3), (2, 3, 3), (1, 3, 1)])

@@ -141,6 +141,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
             ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {why}")
 
     spec = spec_of(prepare(ctx, train_in_pods))
+    ctx.reporter.close()  # models that are up to date wait for a common line
     address = spec.save()
     note_running(ctx.workspace, _name(address), spec.refs)
     return address

@@ -62,6 +62,7 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
         tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
     _, lost = _do(ctx, prepared, stage, items, theta)
+    ctx.reporter.close()  # parts that are up to date wait for a common line
     if stage == "pretrain":
         _note_losses(ctx, prepared, lost)
     if lost:
