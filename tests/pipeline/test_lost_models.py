@@ -141,6 +141,13 @@ def test_no_model_is_trained_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not ctx.workspace.store.list("initialise/")
 
 
+def test_what_to_do_is_what_the_lost_model_says(tmp_path: Path) -> None:
+    """Running a training again that diverges would be in vain."""
+    with pytest.raises(RunError, match=r"model 0: the training loss is nan") as caught:
+        prepare(tiny_context(tmp_path, CHANGES | {"initialise": {"lr": 1000.0, "batch_size": 32}}))
+    assert caught.value.remedy == "lower initialise.lr; or lower merge.quorum"
+
+
 def test_the_start_and_the_first_losses_come_from_those_that_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

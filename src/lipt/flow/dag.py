@@ -108,7 +108,7 @@ def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[in
     raise RunError(
         f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
         f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",
-        "run again: only the missing ones are trained" + config.merge.or_lower(needed, runs),
+        error.remedy + config.merge.or_lower(needed, runs),
     )
 
 
