@@ -75,6 +75,7 @@ def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
         installation.store_objects(site(Answers(documents)))
     assert error.value.message == "Secret lipt-s3 in vision has no accesskey"
     assert "kubectl -n vision create secret generic lipt-s3" in error.value.remedy
+    assert error.value.remedy.endswith("| kubectl apply -f -")  # `create` alone fails, because the Secret exists
     assert "aHVudGVyMg" not in str(error.value)
     documents[f"{path}/secrets/lipt-s3"] = RefusedError("no")
     with pytest.raises(UnknownError, match="you may not read Secret lipt-s3"):
@@ -91,7 +92,8 @@ def test_submit_warns_of_a_store_that_pods_cannot_reach(capsys: pytest.CaptureFi
     warn(cluster, "argo", "vision", {"s3": "nope"})
     assert capsys.readouterr().err == (
         "pods will not reach the store: ConfigMap nope in vision has no endpoint\n"
-        "  -> kubectl -n vision create configmap nope --from-literal=endpoint=…\n"
+        "  -> kubectl -n vision create configmap nope --from-literal=endpoint=… --dry-run=client -o yaml "
+        "| kubectl apply -f -\n"
     )
     hidden = {f"{path}/configmaps/nope": RefusedError("no"), f"{path}/secrets/nope": RefusedError("no")}
     assert no_store(Answers(hidden), "argo", "vision", {"s3": "nope"}) is None
