@@ -169,6 +169,7 @@ def test_wrong_credentials_are_a_usage_error_at_once(
     ) as caught:
         operation(store)
     assert sum(store.traffic.requests.values()) == 1
+    assert f"the bucket {s3.removeprefix('s3://').partition('/')[0]} exists" in caught.value.remedy
     told = "".join(traceback.format_exception(caught.value))
     assert SECRET not in told
     assert s3_server.secret_key not in told

@@ -147,8 +147,8 @@ def _explained_answer(
     if code in REFUSED:
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
-            f"check the credentials ({source.credentials}), the region ({source.region}), and that the user may use "
-            "this bucket",
+            f"check the credentials ({source.credentials}), the region ({source.region}), and that the bucket "
+            f"{bucket} exists and the user may use it",
         )
     if code in _ELSEWHERE:
         return UsageError(
