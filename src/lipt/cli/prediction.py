@@ -163,7 +163,7 @@ def _assumptions(machine: Machine, given: Collection[str], runs: int, device: st
         if "gpu_tflops" not in given:
             lines.append(
                 "pods have no GPU unless you ask for one (-p gpus=1): for pods without one, plan with the speed of "
-                "their CPUs, such as -m gpu_tflops=0.05, or --calibrate with a finished run"
+                "their CPUs, such as -m gpu_tflops=0.05, or --calibrate CONFIG of a finished run"
             )
     link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"
     lines.append(
