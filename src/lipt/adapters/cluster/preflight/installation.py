@@ -61,7 +61,7 @@ def store_objects(site: Site) -> str:
             create = f"create {'secret generic' if kind == 'Secret' else 'configmap'} {name} {literals}"
             raise RunError(
                 f"{kind} {name} in {site.namespace} has no {', '.join(missing)}",
-                f"kubectl -n {site.namespace} {create} --dry-run=client -o yaml | kubectl apply -f -",  # also if it exists
+                f"kubectl -n {site.namespace} {create} --dry-run=client -o yaml | kubectl apply -f -",
             )
         if kind == "ConfigMap":
             on_aws = _AWS in data["endpoint"]
