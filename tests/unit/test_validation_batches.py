@@ -30,13 +30,38 @@ def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: P
             assert f"or more; a training in the first round of the race has {first}" in caught.value.message
 
 
-def test_no_round_of_a_race_repeats_another(tmp_path: Path) -> None:
-    for rounds, repeated in (([0.1, 0.11, 0.5], "0.1 and 0.11 of 30 steps are both 3 steps"), ([0.1, 0.15], "")):
-        ctx = tiny_context(tmp_path, {"select": {"race": {"rounds": rounds}}, "train": {"steps": 30}})
-        with pytest.raises(UsageError) if repeated else nullcontext() as caught:
-            check_run(ctx)
-        if caught:
-            assert caught.value.message == f"select.race.rounds: {repeated}: a round would be repeated"
+@pytest.mark.parametrize(
+    ("rounds", "train", "message", "remedy"),
+    [
+        (
+            [0.1, 0.11, 0.5],
+            {"steps": 30},
+            "0.1 and 0.11 of 30 steps are both 3 steps: a round would be repeated",
+            "list only one of them, or raise train.steps",
+        ),
+        (
+            [0.1, 0.99],
+            {"steps": 30},
+            "0.99 of 30 steps is 30 steps: the main training would repeat the last round",
+            "raise train.steps, or lower the last round",
+        ),
+        (
+            [0.1],
+            {"epochs": 1, "batch_size": 1000},
+            "0.1 of 1 step is 1 step: the main training would repeat the last round",
+            "raise train.epochs, or lower the last round",
+        ),
+        ([0.1, 0.15, 0.98], {"steps": 30}, None, None),
+    ],
+)
+def test_neither_a_round_of_a_race_nor_the_main_training_repeats_a_round(
+    tmp_path: Path, rounds: list[float], train: dict[str, Any], message: str | None, remedy: str | None
+) -> None:
+    ctx = tiny_context(tmp_path, {"select": {"race": {"rounds": rounds}}, "train": train})
+    with pytest.raises(UsageError) if message else nullcontext() as caught:
+        check_run(ctx)
+    if caught:
+        assert (caught.value.message, caught.value.remedy) == (f"select.race.rounds: {message}", remedy)
 
 
 def test_a_model_of_a_part_of_the_candidates_has_a_step_for_each_stage_of_raptr(tmp_path: Path) -> None:

@@ -55,17 +55,26 @@ def check_race(config: Config) -> None:
 def check_rounds(config: Config, candidates: int) -> None:
     """
     Raises:
-        UsageError: two rounds of the race have equally many steps, so the later one would only repeat the earlier.
+        UsageError: two rounds of the race have equally many steps, so the later one would only repeat the earlier; or
+            the last one has as many as the main training, which would then repeat it.
     """
+    rounds = config.select.race.rounds if config.select.race else []
     whole = steps_of(config.train, candidates, kept_images(config, candidates))
-    for earlier, later in pairwise(config.select.race.rounds if config.select.race else []):
+    length = "train.steps" if config.train.steps else "train.epochs"
+    for earlier, later in pairwise(rounds):
         steps = round_steps(later, whole)
         if steps == round_steps(earlier, whole):
             raise UsageError(
                 f"select.race.rounds: {earlier:.12g} and {later:.12g} of {format_count(whole, 'step')} are both "
                 f"{format_count(steps, 'step')}: a round would be repeated",
-                "list only one of them, or train longer",
+                f"list only one of them, or raise {length}",
             )
+    if rounds and round_steps(rounds[-1], whole) == whole:
+        raise UsageError(
+            f"select.race.rounds: {rounds[-1]:.12g} of {format_count(whole, 'step')} is "
+            f"{format_count(whole, 'step')}: the main training would repeat the last round",
+            f"raise {length}, or lower the last round",
+        )
 
 
 def check_share(config: Config) -> None:
