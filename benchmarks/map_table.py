@@ -176,18 +176,20 @@ def passes_by_cell(lines: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:
 def by_network(lines: Sequence[Mapping[str, Any]], rules: Sequence[str], least: int = 3) -> str:
     """In Markdown: a row per steps, share, trained network and the one that scored, and a column per rule.
 
-    Only steps and shares that were measured with each of them.
+    Only steps and shares that were measured with each of them, and random only on the processors of the other rules.
     """
     networks = [line["model"] for line in lines]
     assert len({name for name, _ in networks}) == len({*map(tuple, networks)}), "one width of each network"
     found: dict[tuple[str, str], dict[Cell, Entry]] = {}
     for network, scorer in {_networks(line) for line in lines if line["rule"] != "random"}:
-        part = (
+        chosen = [line for line in lines if line["rule"] != "random" and _networks(line) == (network, scorer)]
+        processors = {line.get("processor") for line in chosen}
+        random = [
             line
             for line in lines
-            if _networks(line) == (network, scorer) or (line["rule"] == "random" and _networks(line)[0] == network)
-        )
-        measured = accuracies(part)
+            if line["rule"] == "random" and _networks(line)[0] == network and line.get("processor") in processors
+        ]
+        measured = accuracies([*chosen, *random])
         made = {cell: each for cell in measured if cell[2] in rules and (each := gains(measured)(cell))}
         found[network, scorer] = {cell: each for cell, each in made.items() if each[1] >= least}
     shared = set[tuple[int, float]].intersection(*({cell[:2] for cell in each} for each in found.values()))

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from benchmarks.tables import paired
+from benchmarks.map_table import by_network
+from benchmarks.tables import paired, read_records
 from lipt.flow.paper import NAMES, PaperSweep
 from lipt.report.sweep import read_lines
 from tests.docs.pages import ROOT
@@ -101,6 +102,15 @@ def test_a_table_is_printed(
     printed = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("|")]
     assert [part for part in printed if part.strip() not in text and part.count("\n| ") > 1] == []  # more than random
     assert printed
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_random_on_another_processor_stays_out_of_the_networks(shift: int) -> None:
+    """The gains of a row are over the random trainings that it shows, in whichever order the records are read."""
+    lines = read_records(RECORDS / "other-networks.jsonl")
+    more = [{**line, "processor": "another", "accuracy": 0.0} for line in lines if line["rule"] == "random"]
+    rules = ("random", "ccs el2n", "dual")
+    assert by_network([*lines, *more][::shift], rules) == by_network(lines, rules)
 
 
 @pytest.mark.parametrize("name", NAMES)
