@@ -47,9 +47,9 @@ def format_seconds(seconds: float | None) -> str:
         return f"{format_number(seconds)} s"
     if seconds < 0.9995:
         return f"{format_number(seconds * 1000)} ms"
-    minutes, rest_s = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest_s:02d} s"
+    whole_s, minutes = round(seconds), round(seconds / 60)
+    if whole_s < 3600:
+        return f"{whole_s // 60} min {whole_s % 60:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 

@@ -38,6 +38,7 @@ from lipt.report.numbers import (
         (format_seconds(99.97), "1 min 40 s"),
         (format_seconds(284.2), "4 min 44 s"),
         (format_seconds(3599.9), "1 h 00 min"),
+        (format_seconds(7199), "2 h 00 min"),
         (format_seconds(7500), "2 h 05 min"),
         (format_percent(0.7412), "74.12 %"),
         (format_budget(0.005), "0.5 %"),
