@@ -21,7 +21,7 @@ from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 
 PROXY = {"width": 2, "image_size": 5}
-OWN = {"name": "tests.pipeline.test_switches:own_network", "width": None, "classifier": "5"}
+OWN = {"name": "tests.pipeline.test_networks:own_network", "width": None, "classifier": "5"}
 
 
 def stem(ctx: Context, artifact: Artifact) -> int:
