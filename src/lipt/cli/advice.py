@@ -127,7 +127,7 @@ def _training(config: Config, ctx: Context, data: DataSize) -> str:
     return (
         f"Your configuration keeps {format_budget(config.select.fraction)}, trains {steps:,.0f} steps, and sees each "
         f"kept image {times}. "
-        f"The nearest measurement has {nearest:,} steps.\n"
+        f"The nearest of our measurements has {nearest:,} steps.\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -74,7 +75,9 @@ def predict(
     ctx = Context.of(config)
     raise_all(problems(config, None))
     if described is None:
-        data = DataSize.stored(ctx)
+        data = DataSize.stored(
+            ctx, shlex.join([config_path, *(word for each in overrides for word in ("--set", each))])
+        )
         with suppress(MissingObjectError, UsageError):  # it did not run yet, or is a comparison
             costs = measured(ctx)
     else:

@@ -66,9 +66,9 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
         )
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if whole := [each for each in fits if each.way == "all"]:
-        return Advice(option=whole[0], why="all images fit, and the time to train on all of them")
+        return Advice(option=whole[0], why="within your limits")
     if drawn := [each for each in fits if each.way == "rs2"]:
-        why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
+        why = "all images fit; fresh draws need no scores, and in our measurements gained as much or more per FLOP"
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     images = max(each.images for each in fits)

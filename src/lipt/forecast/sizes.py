@@ -63,13 +63,16 @@ class DataSize:
     """With `data.thumbnails`."""
 
     @classmethod
-    def stored(cls, ctx: Context) -> DataSize:
+    def stored(cls, ctx: Context, typed: str = "CONFIG") -> DataSize:
         """The sizes of the configuration's data set.
+
+        Args:
+            typed: the configuration and its `--set`, as they were typed, for the error.
 
         Raises:
             UsageError: the data set is not ingested yet.
         """
-        (store, data), side = _open(ctx), ctx.config.data.thumbnails
+        (store, data), side = _open(ctx, typed=typed), ctx.config.data.thumbnails
         train = data.manifest.splits["train"]
         first = stream(data, "train", np.zeros(1, np.int64), image_size=ctx.config.data.image_size, crops=None)
         return cls(
@@ -154,9 +157,9 @@ def stored_dataset(ctx: Context) -> Dataset:
     return _open(ctx)[1]
 
 
-def _open(ctx: Context, thumbnails: int | None = None) -> tuple[Store, Dataset]:
+def _open(ctx: Context, thumbnails: int | None = None, typed: str = "CONFIG") -> tuple[Store, Dataset]:
     """Where the data set lies, or its thumbnails of that size; and the data set, which reads its files once."""
-    store = _store_of(ctx, thumbnails)
+    store = _store_of(ctx, thumbnails, typed)
     return store, Dataset(DatasetFiles(store).read)
 
 
@@ -170,7 +173,7 @@ def _bytes_of(store: Store, data: Dataset) -> dict[str, float]:
     }
 
 
-def _store_of(ctx: Context, thumbnails: int | None) -> Store:
+def _store_of(ctx: Context, thumbnails: int | None, typed: str) -> Store:
     source = ctx.config.data.source
     if is_chunk_store(ctx.config.data):
         return open_store(f"{source}/{thumbnails_folder(thumbnails)}" if thumbnails else source)
@@ -178,7 +181,7 @@ def _store_of(ctx: Context, thumbnails: int | None) -> Store:
     if found is None:
         raise UsageError(
             f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
-            "run `lipt stage ingest CONFIG` first, or give: --images N --image-kb KB --classes C "
+            f"run `lipt stage ingest {typed}` first, or give: --images N --image-kb KB --classes C "
             "--set data.image_size=PX",
         )
     if thumbnails:

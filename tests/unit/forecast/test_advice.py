@@ -122,7 +122,7 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     lines = on_terminal(80, "-m", "lipt", "plan", path, "--calibrate", path, "--advise").splitlines()
     text = " ".join(" ".join(lines).split())  # a busy machine is named first
     assert re.search(r"Your configuration keeps 10 %, trains \d+ steps, and sees each kept image 4 times", text)
-    assert "The nearest measurement has 500 steps." in text
+    assert "The nearest of our measurements has 500 steps." in text
     (heading,) = (line for line in lines if line.startswith("keep "))
     for column in (" hours", "gain", "in steps"):
         assert column in heading

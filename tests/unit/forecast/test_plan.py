@@ -142,9 +142,10 @@ def test_a_size_of_no_described_data_is_refused(option: str, tmp_path: Path) -> 
 def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
-    refused = CliRunner().invoke(cli, ["plan", str(path)])
+    refused = CliRunner().invoke(cli, ["plan", str(path), "--set", "compare.seeds=[0, 1]"])
     assert isinstance(refused.exception, UsageError)
-    assert "--images" in (refused.exception.remedy or "")
+    ingests = f"lipt stage ingest {path} --set 'compare.seeds=[0, 1]'"
+    assert refused.exception.remedy.startswith(f"run `{ingests}` first, or give: --images N")
     options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
     refused = CliRunner().invoke(cli, ["plan", str(path), *options])
     assert isinstance(refused.exception, UsageError)
