@@ -49,10 +49,10 @@ def against_its_scorer(row: Row) -> Iterator[str]:
         return
     count = f"{row.num_validation_images:,} " if row.num_validation_images else ""
     on_validation = f"for {format_percent(accuracy)} of the {count}validation images"
-    on_test = f"{row.label} for {format_percent(reached)} of the {row.num_test_images:,} test images"
+    on_test = f"and {row.label} for {format_percent(reached)} of the {row.num_test_images:,} test images"
     if row.continued and accuracy >= reached:
         yield (
-            f"The model from which the training started, {row.scorer}, is right {on_validation}, {on_test}. "
+            f"The training started from {row.scorer}, which is right {on_validation}, {on_test}. "
             "So this training may have gained nothing."
         )
     elif not row.continued and accuracy > reached:
@@ -61,10 +61,9 @@ def against_its_scorer(row: Row) -> Iterator[str]:
             error = math.hypot(error, sampling_error(accuracy, row.num_validation_images))
         apart = accuracy - reached > error
         yield (
-            f"The model from which the training could start, {row.scorer}, is "
-            f"{'more often right:' if apart else 'right'} {on_validation}, "
-            f"{on_test}{'' if apart else ': too few images to tell which is better'}. "
-            "`train.start: continue` goes on from it."
+            f"The training could start from {row.scorer}, which is {'better: it is ' if apart else ''}right "
+            f"{on_validation}, {on_test}{'' if apart else ': too few images to tell which is better'}. "
+            "`train.start: continue` does so."
         )
 
 

@@ -64,11 +64,11 @@ def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: b
     ours = row("lipt", [0.78, 0.79, 0.77], "selected", scorer="theta_p" if fresh else "", scorer_accuracy=theta_p)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
     sentence = (
-        "The model from which the training could start, theta_p, is more often right: for 80.00 % of the validation "
-        "images, lipt for 78.00 % of the 10,000 test images."
+        "The training could start from theta_p, which is better: it is right for 80.00 % of the validation images, and "
+        "lipt for 78.00 % of the 10,000 test images. `train.start: continue` does so."
     )
     assert (sentence in text) == said
-    assert ("goes on from it" in text) == said
+    assert ("could start" in text) == said
 
 
 @pytest.mark.parametrize(("theta_p", "said"), [(0.8, True), (0.7, False)])
@@ -78,11 +78,11 @@ def test_a_training_that_made_its_start_no_better_says_so(algorithm: str, theta_
     ours = row("lipt", [0.78, 0.79, 0.77], "selected", **start)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
     sentence = (
-        "The model from which the training started, theta_p, is right for 80.00 % of the validation images, lipt for "
-        "78.00 % of the 10,000 test images."
+        "The training started from theta_p, which is right for 80.00 % of the validation images, and lipt for 78.00 % "
+        "of the 10,000 test images."
     )
     assert (sentence in text) == said
-    assert "goes on from it" not in text
+    assert "could start" not in text
 
 
 def test_a_model_at_chance_is_no_better_start() -> None:
@@ -91,7 +91,9 @@ def test_a_model_at_chance_is_no_better_start() -> None:
     random = row("random", [0.10] * 3, "random", num_test_images=1000)
     assert "could start" not in " ".join(judge([ours, random]).sentences)
     better = ours.model_copy(update={"scorer_accuracy": 0.3})
-    assert "could start, theta_p, is more often right: for 30.00 %" in " ".join(judge([better, random]).sentences)
+    assert "could start from theta_p, which is better: it is right for 30.00 %" in " ".join(
+        judge([better, random]).sentences
+    )
 
 
 @pytest.mark.parametrize(("images", "told"), [(144, False), (20_000, True)])
@@ -99,9 +101,9 @@ def test_few_images_do_not_tell_whether_the_scorer_is_better(images: int, told: 
     theta_p = {"scorer": "theta_p", "scorer_accuracy": 0.8, "num_validation_images": images}
     ours = row("lipt", [0.78, 0.79, 0.77], "selected", **theta_p)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
-    numbers = f"for 80.00 % of the {images:,} validation images, lipt for 78.00 % of the 10,000 test images"
-    assert (f"theta_p, is more often right: {numbers}. " in text) == told
-    assert (f"theta_p, is right {numbers}: too few images to tell which is better. " in text) == (not told)
+    numbers = f"right for 80.00 % of the {images:,} validation images, and lipt for 78.00 % of the 10,000 test images"
+    assert (f"theta_p, which is better: it is {numbers}. " in text) == told
+    assert (f"theta_p, which is {numbers}: too few images to tell which is better. " in text) == (not told)
 
 
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
