@@ -30,11 +30,11 @@ from lipt.runtime.context import Context
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
     "has the tables. Measure on your data with `lipt compare`.",
-    "in steps: how many the training had in which that gain was measured. Compare only rows with the same number: with "
-    "more steps fresh draws gain more.",
-    "The hours of 10 epochs are spent once. Trainings can start from their weights (`start`), which gained most. From "
-    "random weights they pay if many trainings use one subset, or if one training sees each image of the subset often "
-    "enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
+    "in steps: length of the training in which we measured that gain. Compare only rows of the same length: in longer "
+    "trainings fresh draws gain more.",
+    "You pay for the 10 epochs once. Trainings can start from their weights (`start`), which gained most. For "
+    "trainings from random weights the 10 epochs pay if many of them use one subset, or if one sees each kept image "
+    "often enough: 100 times at 5 and 10 %. Otherwise spend the hours on more steps.",
 )
 
 #: Marks the row of the configuration.

@@ -39,7 +39,7 @@ class Train(Section):
     """Images per step."""
     nodes: PositiveInt = 1
     """Number of pods on a cluster that share each batch of theta_* and of the main training; each starts `processes`
-    processes. What it changes in results is said under `processes`. `lipt run` ignores it."""
+    processes. It changes results as `processes` does. `lipt run` ignores it."""
     start: Literal["fresh", "continue"] = "fresh"
     """`fresh`: random weights. `continue`: theta_p, or the first model of `score.runs`. It is trained even if the
     selection needs no model. Weights that pruning set to 0 train like all others."""

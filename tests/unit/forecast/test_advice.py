@@ -134,7 +134,7 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     assert "* your configuration" in lines
     (note,) = (at for at, line in enumerate(lines) if line.startswith("in steps: "))
     assert lines[note + 1].startswith("  ")
-    assert lines[note + 2].startswith("The hours of 10 epochs")
+    assert lines[note + 2].startswith("You pay for the 10 epochs once")
     rows = [line for line in lines if re.search(r"%.*(RS2|theta_p|10 epochs|random).* ", line) and "points" not in line]
     measured = [int(row.split()[-1].replace(",", "")) for row in rows if "±" in row]
     assert measured == sorted(measured)
