@@ -110,7 +110,7 @@ def arguments_of(description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
     found.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
     found.add_argument("--scorers", type=int, default=1, help="networks that give a trajectory")
-    found.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    found.add_argument("--rules", nargs="+", default=[each for each in RULES if ", beta " not in each], choices=RULES)
     found.add_argument(
         "--trained", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the trained network"
     )

@@ -26,7 +26,10 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("trajectories", "map_table", MAP, "FILES"),
         ("trajectories", "map_table", "", "map-32000-steps.jsonl --least 1"),
         ("trajectories", "map_table", MAP, 'FILES --over dual 10 --by-passes --rules "ccs el2n" dyn_unc'),
-        ("trajectories", "map_table", "", "map-digits.jsonl"),
+        ("other-data", "map_table", "", "map-digits.jsonl"),
+        ("other-data", "map_table", "", "map-fashion-mnist.jsonl"),
+        ("other-data", "map_table", "", "beta-fashion-mnist.jsonl"),
+        ("other-data", "map_table", "", "beta-cifar10.jsonl"),
         (
             "trajectories",
             "map_table",

@@ -108,7 +108,8 @@ def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[in
     raise RunError(
         f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
         f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",
-        error.remedy + config.merge.or_lower(needed, runs),
+        "; ".join(dict.fromkeys(each.remedy for each in lost.values() if each.remedy))
+        + config.merge.or_lower(needed, runs),
     )
 
 

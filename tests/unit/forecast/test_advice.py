@@ -25,6 +25,7 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
     DUAL_GAINS,
+    FASHION_GAINS,
     OTHER_KIND_GAINS,
     OTHER_NETWORK_GAINS,
     RULES_BY_PASSES,
@@ -377,3 +378,6 @@ def test_every_gain_is_a_measured_one() -> None:
     named += [*OTHER_NETWORK_GAINS.values(), *OTHER_KIND_GAINS.values(), *(each.gain for each in WORTH)]
     named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []
+    fashion = (DOCS / "results/other-data.md").read_text(encoding="utf-8")
+    elsewhere = [gain for gains in FASHION_GAINS.values() for gain, _ in gains.values()]
+    assert [gain for gain in elsewhere if f"{gain}**" not in fashion and f"| {gain} |" not in fashion] == []
