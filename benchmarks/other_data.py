@@ -4,11 +4,14 @@
     python -m benchmarks.other_data gtsrb RAW FOLDER
     python -m benchmarks.other_data tiny-imagenet RAW FOLDER
 
-RAW has what the authors publish. fashion-mnist: the four `*-ubyte.gz` of
-https://github.com/zalandoresearch/fashion-mnist (Debian's package dataset-fashion-mnist brings them, too). gtsrb: `Final_Training/Images`, `Final_Test/Images` and
-`GT-final_test.csv`, the labels of the test images, from the three archives of the German Traffic Sign Recognition
-Benchmark. tiny-imagenet: `train` and `val` of tiny-imagenet-200.zip; val becomes the test split, as the labels of its
-own test split are not public.
+RAW has what the authors publish.
+
+- fashion-mnist: the four `*-ubyte.gz` of https://github.com/zalandoresearch/fashion-mnist (Debian's package
+  dataset-fashion-mnist brings them, too).
+- gtsrb: `Final_Training/Images`, `Final_Test/Images` and `GT-final_test.csv`, the labels of the test images, from the
+  three archives of the German Traffic Sign Recognition Benchmark.
+- tiny-imagenet: `train` and `val` of tiny-imagenet-200.zip. val becomes the test split, as the labels of its own test
+  split are not public.
 """
 
 from __future__ import annotations
