@@ -145,7 +145,7 @@ def test_what_to_do_is_what_the_lost_model_says(tmp_path: Path) -> None:
     """Running a training again that diverges would be in vain."""
     with pytest.raises(RunError, match=r"model 0: the training loss is nan") as caught:
         prepare(tiny_context(tmp_path, CHANGES | {"initialise": {"lr": 1000.0, "batch_size": 32}}))
-    assert caught.value.remedy == "lower initialise.lr; or lower merge.quorum"
+    assert caught.value.remedy == "for the lost ones: lower initialise.lr; or lower merge.quorum"
 
 
 def test_the_start_and_the_first_losses_come_from_those_that_arrived(

@@ -105,11 +105,11 @@ def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[in
     first, error = next(iter(lost.items()))
     if needed == runs:
         raise error
+    remedies = "; ".join(dict.fromkeys(each.remedy for each in lost.values() if each.remedy))
     raise RunError(
         f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
         f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",
-        "; ".join(dict.fromkeys(each.remedy for each in lost.values() if each.remedy))
-        + config.merge.or_lower(needed, runs),
+        f"for the lost ones: {remedies}{config.merge.or_lower(needed, runs)}",
     )
 
 
