@@ -85,7 +85,7 @@ def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(
     assert told.out == "nothing to remove\n"
     assert "that began 8.0 days ago has not ended" in told.err
     assert f"if it has failed, delete file://{note}" in told.err
-    note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 7_530}))
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 7_510}))
     main(["gc", str(tmp_path), "--days", "0", "--yes"])
     assert "that began 2 h 05 min ago has not ended" in capsys.readouterr().err
     note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 31 * 86_400}))
