@@ -8,8 +8,6 @@ Prints a table for each number of steps.
 - `--random-steps N` compares with random that was trained for N steps.
 - `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
 - `--by-passes` prints one table, sorted by how often the training saw each kept image.
-- `--by-network` prints a table with what was measured of each trained network and each one that scored, and one with
-  what networks gain that score themselves.
 - `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
   at 16 px`. `--steps` takes a part of the tables, `--processor` of the records.
 
@@ -22,12 +20,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.heat_map import heat_map
-from benchmarks.tables import apart, difference, markdown, paired, read_records, signed
+from benchmarks.tables import difference, markdown, paired, read_records, signed
 from lipt.report.numbers import format_count
 
 #: (steps, kept share, rule, epochs of the scorer)
@@ -37,14 +35,6 @@ Cell = tuple[int, float, str, int]
 Pair = tuple[int, str]
 #: Text of a cell, and its seeds
 Entry = tuple[str, int]
-#: Trained networks as the pages name them, in the order of rows.
-_NETWORKS = {
-    "resnet18": "ResNet-18",
-    "wrn28_10": "WRN-28",
-    "vit_small": "vision transformer",
-    "benchmarks.networks:convnet": "ConvNet",
-}
-_ITSELF = "itself"
 #: Rules as the pages name them, in the order of rows.
 _LABELS = {
     "random": "class-balanced random",
@@ -115,12 +105,12 @@ def tables(found: Collection[Cell], entry: Callable[[Cell], Entry | None], least
         entries = {cell: made for cell in found if cell[0] == steps and (made := entry(cell)) and made[1] >= least}
         if not entries:
             continue
-        usual = _usual(entries)
+        usual = usual_seeds(entries)
         fractions = sorted({cell[1] for cell in entries})
-        head = [f"{steps:,} steps", *(f"{_percent(fraction)} kept" for fraction in fractions)]
+        head = [f"{steps:,} steps", *(f"{percent(fraction)} kept" for fraction in fractions)]
         rows = []
-        for rule, epochs in sorted({cell[2:] for cell in entries}, key=_place):
-            texts = [_text(entries.get((steps, fraction, rule, epochs)), usual) for fraction in fractions]
+        for rule, epochs in sorted({cell[2:] for cell in entries}, key=row_place):
+            texts = [cell_text(entries.get((steps, fraction, rule, epochs)), usual) for fraction in fractions]
             scorer = f", {format_count(epochs, 'epoch')}" if several and epochs else ""
             rows.append([f"{label(rule)}{scorer}", *texts])
         printed.append(f"{markdown(head, rows)}\n\n{_caption(entries)}")
@@ -157,13 +147,13 @@ def by_passes(
 ) -> str:
     """In Markdown: a row per steps and share, sorted by the passes over the kept images; a column per rule."""
     entries = {cell: made for cell in found if (made := entry(cell)) and made[1] >= least}
-    rules = sorted({cell[2:] for cell in entries}, key=_place)
-    usual = _usual(entries)
+    rules = sorted({cell[2:] for cell in entries}, key=row_place)
+    usual = usual_seeds(entries)
     rows = []
     for seen, steps, fraction in sorted({(passes[cell], *cell[:2]) for cell in entries}):
-        texts = [_text(entries.get((steps, fraction, *rule)), usual) for rule in rules]
+        texts = [cell_text(entries.get((steps, fraction, *rule)), usual) for rule in rules]
         count = f"{seen:.1f}" if seen < 10 else f"{seen:,.0f}"
-        rows.append([count, _percent(fraction), f"{steps:,}", *texts])
+        rows.append([count, percent(fraction), f"{steps:,}", *texts])
     head = ["passes", "kept", "steps", *(label(rule) for rule, _ in rules)]
     return f"{markdown(head, rows)}\n\n{_caption(entries)}"
 
@@ -171,64 +161,6 @@ def by_passes(
 def passes_by_cell(lines: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:
     """How often the trainings of each cell saw each kept image."""
     return {_cell(line): line["steps"] / -(-line["kept"] // line["batch_size"]) for line in lines}
-
-
-def by_network(lines: Sequence[Mapping[str, Any]], rules: Sequence[str], least: int = 3) -> str:
-    """In Markdown: a row per steps, share, trained network and the one that scored, and a column per rule.
-
-    Only steps and shares that were measured with each of them, and random only on the processors of the other rules.
-    """
-    networks = [line["model"] for line in lines]
-    assert len({name for name, _ in networks}) == len({*map(tuple, networks)}), "one width of each network"
-    found: dict[tuple[str, str], dict[Cell, Entry]] = {}
-    for network, scorer in {_networks(line) for line in lines if line["rule"] != "random"}:
-        chosen = [line for line in lines if line["rule"] != "random" and _networks(line) == (network, scorer)]
-        processors = {line.get("processor") for line in chosen}
-        random = [
-            line
-            for line in lines
-            if line["rule"] == "random" and _networks(line)[0] == network and line.get("processor") in processors
-        ]
-        measured = accuracies([*chosen, *random])
-        made = {cell: each for cell in measured if cell[2] in rules and (each := gains(measured)(cell))}
-        found[network, scorer] = {cell: each for cell, each in made.items() if each[1] >= least}
-    shared = set[tuple[int, float]].intersection(*({cell[:2] for cell in each} for each in found.values()))
-    columns = sorted({cell[2:] for each in found.values() for cell in each if cell[:2] in shared}, key=_place)
-    usual = max(_usual(each) for each in found.values())
-    order = [*_NETWORKS.values(), _ITSELF]
-    rows = []
-    for steps, fraction in sorted(shared, key=lambda each: each[::-1]):
-        for pair in sorted(found, key=lambda pair: [order.index(name) for name in pair]):
-            texts = [_text(found[pair].get((steps, fraction, *column)), usual) for column in columns]
-            rows.append([_percent(fraction), f"{steps:,}", *pair, *texts])
-    return markdown(["kept", "steps", "trained network", "scored by", *(label(rule) for rule, _ in columns)], rows)
-
-
-def own_trajectories(lines: Sequence[Mapping[str, Any]]) -> str:
-    """In Markdown, for each network that also scored itself: by how much this is better than another one's scores."""
-    found: dict[tuple[Any, ...], dict[str, dict[Pair, float]]] = {}
-    for line in lines:
-        network, scorer = _networks(line)
-        if line["rule"] != "random":
-            key = line["fraction"], line["steps"], network, line["rule"]
-            found.setdefault(key, {}).setdefault(scorer, {})[line["seed"], line.get("processor", "")] = (
-                100 * line["accuracy"]
-            )
-    both = {key: by for key, by in found.items() if len(by) == 2}
-    rules = sorted({(rule, 0) for *_, rule in both}, key=_place)
-    rows = []
-    order = [*_NETWORKS.values()]
-    for fraction, steps, network in sorted({key[:3] for key in both}, key=lambda key: (*key[:2], order.index(key[2]))):
-        cells = [both.get((fraction, steps, network, rule)) for rule, _ in rules]
-        texts = [apart(by.pop(_ITSELF), *by.values()) if by else "" for by in cells]
-        rows.append([_percent(fraction), f"{steps:,}", network, *texts])
-    return markdown(["kept", "steps", "itself minus ResNet-18", *(label(rule) for rule, _ in rules)], rows)
-
-
-def _networks(line: Mapping[str, Any]) -> tuple[str, str]:
-    """The trained network, and the one that scored."""
-    scorer = line.get("scorer", line["model"])
-    return _NETWORKS[line["model"][0]], _ITSELF if scorer == line["model"] else _NETWORKS[scorer[0]]
 
 
 def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:
@@ -240,26 +172,26 @@ def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Ent
     return difference(mean, half), seeds
 
 
-def _usual(entries: Mapping[Cell, Entry]) -> int:
+def usual_seeds(entries: Mapping[Cell, Entry]) -> int:
     """The seeds of a cell without brackets."""
     return max(seeds for _, seeds in entries.values())
 
 
 def _caption(entries: Mapping[Cell, Entry]) -> str:
-    usual, counts = _usual(entries), {seeds for _, seeds in entries.values()}
+    usual, counts = usual_seeds(entries), {seeds for _, seeds in entries.values()}
     return format_count(usual, "seed") + ("; in brackets: fewer" if len(counts) > 1 else "")
 
 
-def _text(entry: Entry | None, usual: int) -> str:
+def cell_text(entry: Entry | None, usual: int) -> str:
     text, seeds = entry or ("", usual)
     return text if seeds == usual else f"{text} ({seeds})"
 
 
-def _percent(fraction: float) -> str:
+def percent(fraction: float) -> str:
     return f"{100 * fraction:g} %"
 
 
-def _place(row: tuple[str, int]) -> tuple[bool, int, str, int]:
+def row_place(row: tuple[str, int]) -> tuple[bool, int, str, int]:
     """By which rows are sorted: rules that score with theta_p last."""
     rule, epochs = row
     name = rule.partition(", ")[0]
@@ -273,7 +205,6 @@ def main() -> None:
     parser.add_argument("--random-steps", type=int)
     parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
     parser.add_argument("--by-passes", action="store_true", help="with --over: one table, sorted by passes")
-    parser.add_argument("--by-network", action="store_true", help="with --rules: one table, a row per trained network")
     parser.add_argument("--rules", nargs="+", help="the rows; default: all")
     parser.add_argument("--steps", type=int, nargs="+", help="the tables; default: all")
     parser.add_argument("--processor", help="the type that trained; default: all")
@@ -283,14 +214,8 @@ def main() -> None:
     lines = read_records(*arguments.results)
     if arguments.processor:
         lines = [line for line in lines if line.get("processor") == arguments.processor]
-    if arguments.by_network:
-        if not arguments.rules or arguments.figure or arguments.over or arguments.against or arguments.steps:
-            parser.error("--by-network needs --rules, and takes --processor and --least only")
-        print(by_network(lines, arguments.rules, arguments.least))
-        print(f"\n{own_trajectories(lines)}")
-        return
     if len({line["model"][0] for line in lines}) > 1:
-        parser.error("the results are of several trained networks: add --by-network")
+        parser.error("the results are of several trained networks: use benchmarks.network_table")
     found = accuracies(lines)
     if arguments.against:
         entry = changes(found, accuracies(read_records(arguments.against)))

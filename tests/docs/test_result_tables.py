@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks.map_table import by_network
+from benchmarks.network_table import by_network
 from benchmarks.tables import paired, read_records
 from lipt.flow.paper import NAMES, PaperSweep
 from lipt.report.sweep import read_lines
@@ -32,9 +32,9 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("other-data", "map_table", "", "beta-cifar10.jsonl"),
         (
             "trajectories",
-            "map_table",
+            "network_table",
             MAP,
-            'FILES other-networks.jsonl --by-network --rules random "ccs el2n" dyn_unc dual "ccs el2n, theta_p"',
+            'FILES other-networks.jsonl --rules random "ccs el2n" dyn_unc dual "ccs el2n, theta_p"',
         ),
         ("trajectories", "map_table", "", "map-equal-batches.jsonl --against map-w8.jsonl"),
         (
