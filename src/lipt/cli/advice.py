@@ -49,6 +49,7 @@ def show_advice(
     machine: Machine,
     speeds: Speeds | None,
     limits: Limits,
+    about: Sequence[str],
     output: str,
 ) -> None:
     """Print the options of a configuration, and the advice.
@@ -58,6 +59,7 @@ def show_advice(
         ctx: of the configuration or of one like it: its workspace and device count.
         machine: with the speeds of all stages.
         speeds: those of `machine` that were measured on this one; None: none were.
+        about: where the sizes of the data come from, unless they are those of an ingested data set.
     """
 
     narrow = _machine_of_proxy(ctx, data, machine)
@@ -87,7 +89,7 @@ def show_advice(
         print_text(f"{_OWN} your configuration")
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
-    for line in (*_NOTES, *how_to_measure([speeds] if speeds else [])):
+    for line in (*_NOTES, *about, *how_to_measure([speeds] if speeds else [])):
         print_text(line, hanging=True)
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9

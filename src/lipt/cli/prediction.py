@@ -24,7 +24,8 @@ from lipt.forecast.advice import Limits
 from lipt.forecast.calibration import calibrate, measured
 from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Fit, Machine
-from lipt.forecast.sizes import DataSize
+from lipt.forecast.sample import Sample
+from lipt.forecast.sizes import DataSize, is_ingested, stored_dataset
 from lipt.forecast.speed import name_of_device
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, breaks, forecast
@@ -74,10 +75,12 @@ def predict(
     config, costs = load_config(config_path, list(overrides)), dict[str, list[Cost]]()
     ctx = Context.of(config)
     raise_all(problems(config, None))
+    sample = dataset = None
     if described is None:
-        data = DataSize.stored(
-            ctx, shlex.join([config_path, *(word for each in overrides for word in ("--set", each))])
-        )
+        sample = None if is_ingested(ctx) else Sample.of(ctx)
+        typed = shlex.join([config_path, *(word for each in overrides for word in ("--set", each))])
+        data = DataSize.listed(ctx, sample) if sample else DataSize.stored(ctx, typed)
+        dataset = sample.dataset if sample else stored_dataset(ctx)
         with suppress(MissingObjectError, UsageError):  # it did not run yet, or is a comparison
             costs = measured(ctx)
     else:
@@ -94,14 +97,15 @@ def predict(
     speeds = None
     if here:
         unknown = [work.stage for work in works if work.stage not in machine.fits]
-        speeds = speeds_here(ctx, data, unknown, decodes=described is None)
+        speeds = speeds_here(ctx, data, unknown, dataset)
         warn_if_busy([speeds])
         machine = replace(speeds.of(machine, ctx), start_s=start_s, report_s=_REPORT * start_s)
+    about = [sample.about] if sample else []
     if limits is not None:
-        show_advice(command, config, ctx, data, machine, speeds, limits, output)
+        show_advice(command, config, ctx, data, machine, speeds, limits, about, output)
         return
     stages = forecast(works, machine, config, data.side)
-    notes = _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)
+    notes = about + _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)
     if config.train.draw == "infobatch":
         bound = "an upper bound" if config.train.steps is None else "an estimate"
         notes.append(f"train: {bound}, because draw: infobatch leaves out images by their losses")

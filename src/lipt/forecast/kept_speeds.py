@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from lipt.adapters.store.file import FileStore
+from lipt.data.chunks import Dataset
 from lipt.errors import LiptError
 from lipt.forecast.machine import Machine, Setup
 from lipt.forecast.sizes import DataSize
@@ -71,19 +72,16 @@ def how_to_measure(speeds: Collection[Speeds]) -> list[str]:
     return lines
 
 
-def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], *, decodes: bool = False) -> Speeds:
+def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], decoded: Dataset | None = None) -> Speeds:
     """The speeds of this machine in these stages: the kept ones, or measured now and kept.
 
     Speeds of a busy machine are measured again once it is idle. They are kept only in a folder that exists: a plan
     makes no workspace, and does not wait for a bucket.
 
     Args:
-        decodes: also measure how fast the stored images are decoded.
-
-    Raises:
-        UsageError: with `decodes`, the data set is not ingested yet.
+        decoded: also measure how fast images of this data set are decoded.
     """
-    settings = _settings(ctx, data, stages, decodes=decodes)
+    settings = _settings(ctx, data, stages, decodes=decoded is not None)
     key = f"{_FOLDER}/{key_of(_FOLDER, settings, [])}.json"
     store = ctx.workspace.store
     keeps = isinstance(store, FileStore) and store.root.is_dir()
@@ -95,7 +93,7 @@ def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], *, decode
         return found
     start_s = time.perf_counter()
     rates, setups = rates_here(ctx, data, stages)
-    decode_s = decoding_here(ctx) if decodes else {}
+    decode_s = decoding_here(ctx, decoded) if decoded else {}
     speeds = Speeds(
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
         busy=busy,

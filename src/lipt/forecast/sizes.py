@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -15,6 +16,7 @@ from lipt.data.images import image_shape, stream
 from lipt.data.shards import count_validation
 from lipt.errors import UsageError
 from lipt.flow.checks.facts import Facts
+from lipt.forecast.sample import Sample
 from lipt.runtime.artifact import thumbnails_ref
 from lipt.runtime.chunk_store import is_chunk_store
 from lipt.runtime.context import Context
@@ -87,9 +89,11 @@ class DataSize:
         )
 
     @classmethod
-    def listed(cls, ctx: Context) -> DataSize:
-        """The sizes of data that are not ingested: counts as in the source, 3 bytes per pixel. Images are
-        read only until one is readable.
+    def listed(cls, ctx: Context, sample: Sample | None = None) -> DataSize:
+        """The sizes of data that are not ingested: counts as in the source, bytes as in the sample.
+
+        Args:
+            sample: of the source; None: 3 bytes per pixel, and images are read only until one is readable.
 
         Raises:
             LiptError: as `Facts.of`; the size of the images is unknown.
@@ -99,7 +103,21 @@ class DataSize:
         side = max(facts.size) if facts.size else None
         config = override(ctx.config, {"data": {"image_size": side}})
         sizes = cls.described(config, images=facts.train, image_kb=3e-3 * (side or 0) ** 2, classes=facts.classes)
-        return replace(sizes, test=facts.test or sum(found.counts["test"]))
+        sizes = replace(sizes, test=facts.test or sum(found.counts["test"]))
+        if sample is None:
+            return sizes
+        chunks = math.ceil(facts.train * sample.span_bytes / sizes.chunk_bytes)
+        thumbnails = sizes.thumbnails and replace(
+            sizes.thumbnails,
+            span_bytes=sample.thumbnail_bytes,
+            chunk_bytes=facts.train * sample.thumbnail_bytes / chunks,
+        )
+        return replace(
+            sizes,
+            span_bytes=sample.span_bytes,
+            chunk_bytes=facts.train * sample.span_bytes / chunks,
+            thumbnails=thumbnails,
+        )
 
     @classmethod
     def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> DataSize:

@@ -13,11 +13,12 @@ from torch import nn
 
 from lipt.config import Raptr
 from lipt.data.augmentation import Augment
+from lipt.data.chunks import Dataset
 from lipt.data.chunks.images import decoding_threads
 from lipt.data.images import ResidentImages, StreamedImages, image_shape, stream
 from lipt.forecast.machine import Setup
 from lipt.forecast.run_sizes import RunSizes
-from lipt.forecast.sizes import DataSize, stored_dataset
+from lipt.forecast.sizes import DataSize
 from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of
@@ -212,15 +213,12 @@ class _Speeds:
         return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % self.data.classes)
 
 
-def decoding_here(ctx: Context) -> dict[Literal["crop", "whole"], float]:
+def decoding_here(ctx: Context, dataset: Dataset) -> dict[Literal["crop", "whole"], float]:
     """Seconds per image in which a process of this machine decodes the stored images, in all its threads.
 
     They are the CPU seconds of all threads, divided by their number, so other work on the machine is not counted.
-
-    Raises:
-        UsageError: the data set is not ingested yet.
     """
-    dataset, settings = stored_dataset(ctx), ctx.config.data
+    settings = ctx.config.data
     positions = np.arange(min(_DECODED, dataset.manifest.splits["train"].count))
     crops = crops_of(settings)
     images = stream(dataset, "train", positions, image_size=settings.image_size, crops=crops)

@@ -34,7 +34,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return dict.fromkeys(stages, 0.25), {"train": Setup(part_s=0.5, first_s=0.125)}
 
     monkeypatch.setattr(f"{_MODULE}.rates_here", rates_here)
-    monkeypatch.setattr(f"{_MODULE}.decoding_here", lambda _ctx: {"whole": 0.002})
+    monkeypatch.setattr(f"{_MODULE}.decoding_here", lambda _ctx, _dataset: {"whole": 0.002})
     monkeypatch.setattr(f"{_MODULE}.is_busy", lambda _device: False)
     return calls
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from PIL import Image
 
 from lipt.cli import cli
-from lipt.config import override
+from lipt.config import load_config, override
 from lipt.data.images import ImageSet
 from lipt.errors import UsageError
 from lipt.flow.address import report_folder
@@ -20,6 +22,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.report.document import Document
 from lipt.runtime.context import Context
+from lipt.stages.ingest import ingest
 from lipt.training.cuda_graphs import Replayed
 from lipt.training.loop import Trainer
 from tests.programs import on_terminal
@@ -140,8 +143,8 @@ def test_a_size_of_no_described_data_is_refused(option: str, tmp_path: Path) -> 
 
 
 def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
-    path = tmp_path / "new.yaml"
-    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
+    path, data = tmp_path / "new.yaml", {"source": f"cifar10:{tmp_path / 'nothing'}"}  # a run would download it
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none"), "data": data}))
     refused = CliRunner().invoke(cli, ["plan", str(path), "--set", "compare.seeds=[0, 1]"])
     assert isinstance(refused.exception, UsageError)
     ingests = f"lipt stage ingest {path} --set 'compare.seeds=[0, 1]'"
@@ -154,6 +157,53 @@ def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "initialise" in shown.output
     assert not (tmp_path / "none").exists()
+
+
+def a_folder(root: Path) -> Path:
+    """Files of many sizes, a split, and files that ingestion converts, or leaves out."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 300), ("test", 30)):
+        for name in ("cat", "dog"):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(256, size=(int(rng.integers(8, 60)), 20, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.{'bmp' if name == 'dog' else 'png'}")
+            (folder / "about.txt").write_text("no image")
+    return root
+
+
+@pytest.mark.parametrize(("source", "thumbnails"), [("digits", None), ("folder", None), ("folder", 8)])
+def test_a_plan_before_ingestion_predicts_what_one_after_it_does(
+    tmp_path: Path, source: str, thumbnails: int | None
+) -> None:
+    path, small = tmp_path / "run.yaml", {"thumbnails": thumbnails}
+    data = TINY["data"] if source == "digits" else {"source": str(a_folder(tmp_path / "photos")), "image_size": 12}
+    scores = {"score": {"proxy": {"image_size": 8}}} if thumbnails else {}
+    changes = {"workspace": str(tmp_path / "runs"), "data": data | small, "select": {"fraction": 0.2}}
+    path.write_text(yaml.safe_dump(TINY | changes | scores))
+    options = ["plan", str(path), "-m", "gpu_tflops=1", "-o", "json"]
+    before = json.loads(CliRunner().invoke(cli, options).output)
+    assert not (tmp_path / "runs").exists()
+    told = f"data.source: {data['source']} is not ingested yet"
+    left_out = " (left out: 4 .txt files)" if source == "folder" else ""
+    assert before["assumptions"][0] == (
+        f"{told}{left_out}: the sizes come from listing it and reading 64 of its images"
+    )
+    advice = CliRunner().invoke(cli, [*options[:4], "--advise", "--storage", "0.0001"]).output
+    assert told in " ".join(advice.split())
+    ctx = Context.of(load_config(str(path)))
+    ingest(ctx).make()
+    after = json.loads(CliRunner().invoke(cli, options).output)
+    assert not any("not ingested" in note for note in after["assumptions"])
+    assert [stage["stage"] for stage in before["stages"]] == [stage["stage"] for stage in after["stages"]]
+    within = 1e-3 if source == "digits" else 0.02
+    for one, other in zip(before["stages"], after["stages"], strict=True):
+        assert one["flops"] == other["flops"]
+        for way in ("read", "written"):  # the index has some bytes more or less
+            assert one[way] | {"other": 0} == pytest.approx(other[way] | {"other": 0}, rel=within)
+        assert one["memory_bytes"] == pytest.approx(other["memory_bytes"], rel=1e-3)
+        assert one["wall_s"] == pytest.approx(other["wall_s"], rel=0.02, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, check_one_size, is_folder
+from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, check_one_size, is_folder, spread
 from lipt.data.sources.tars import TAR_PREFIX
 from lipt.errors import RunError, UsageError, did_you_mean
 
@@ -20,6 +20,7 @@ __all__ = [
     "open_source",
     "recognise",
     "sources_without_files",
+    "spread",
 ]
 
 for _module in iter_modules(__path__):

@@ -66,7 +66,7 @@ class Source(ABC):
         names: for the same splits the names of the N images in the source, with forward slashes: a path relative to the
             folder, TAR/KEY.EXT, or a number below the name of the data set. No two are equal.
         left_out: how many files were found but not read, by kind.
-        num_bytes: of all images; 0 if nothing is known without reading them.
+        sizes: for the same splits the bytes of each image file; empty if nothing is known without reading them.
     """
 
     format: ClassVar[str]
@@ -81,7 +81,7 @@ class Source(ABC):
     splits: Mapping[str, Labels]
     names: Mapping[str, Sequence[str]]
     left_out: Mapping[str, int] = MappingProxyType({})
-    num_bytes: int = 0
+    sizes: Mapping[str, Labels] = MappingProxyType({})
 
     def __init_subclass__(cls, *, format: str = "") -> None:  # noqa: A002 - the name of the setting
         if format:
@@ -105,6 +105,16 @@ class Source(ABC):
     def recognises(cls, spec: str) -> bool:
         """Whether `spec` names a source of this kind, if `data.format` is `auto`."""
         return False
+
+    @classmethod
+    def is_here(cls, _spec: str) -> bool:
+        """Whether the images that `_spec` names can be read without a download."""
+        return True
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all image files; 0 if nothing is known without reading them."""
+        return sum(int(sizes_N.sum()) for sizes_N in self.sizes.values())
 
     @abstractmethod
     def read(self, split: str, i: int) -> tuple[bytes, str]:
@@ -152,7 +162,7 @@ class Listing:
 
 def _size(source: Source) -> tuple[int, int] | None:
     """Height and width of the first readable of up to 64 training images, spread evenly. Ingestion names the others."""
-    for i in _spread(len(source.splits["train"])):
+    for i in spread(len(source.splits["train"])):
         with suppress(RunError), Image.open(BytesIO(source.read("train", i)[0])) as image:
             return image.height, image.width
     return None
@@ -166,7 +176,7 @@ def check_one_size(source: Source) -> None:
     """
     count = len(source.splits["train"])
     first: tuple[int, tuple[int, int]] | None = None
-    for i in _spread(count):
+    for i in spread(count):
         with Image.open(BytesIO(source.read("train", i)[0])) as image:
             size = image.size
         if first is None:
@@ -181,7 +191,7 @@ def check_one_size(source: Source) -> None:
             )
 
 
-def _spread(count: int) -> list[int]:
+def spread(count: int) -> list[int]:
     """Up to 64 of `count` positions, spread evenly."""
     return [int(i) for i in np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.int64))]
 
@@ -282,7 +292,7 @@ def digest_sample(places: Sequence[tuple[str | os.PathLike[str], int]]) -> str:
         RunError: a file is unreadable.
     """
     digest = hashlib.sha256()
-    for i in _spread(len(places)):
+    for i in spread(len(places)):
         path, offset = places[i]
         try:
             with open(path, "rb") as file:

@@ -33,10 +33,7 @@ class _CifarSource(Source):
         import torchvision.datasets  # seconds to import
 
         self.name = name = self.format
-        kind = getattr(torchvision.datasets, name.upper())
-        path = spec.removeprefix(name).removeprefix(":") if self.recognises(spec) else spec
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lipt" / name
-        folder = Path(path) if path else cache
+        kind, folder = getattr(torchvision.datasets, name.upper()), self._folder(spec)
         remedy = f"put {kind.filename} from {kind.url} into {folder}, or name a folder that has it: {name}:FOLDER"
         parts: dict[str, Any] = {}
         try:
@@ -57,6 +54,22 @@ class _CifarSource(Source):
     @classmethod
     def recognises(cls, spec: str) -> bool:
         return spec.partition(":")[0] == cls.format
+
+    @classmethod
+    def is_here(cls, spec: str) -> bool:
+        import torchvision.datasets
+
+        try:
+            getattr(torchvision.datasets, cls.format.upper())(root=str(cls._folder(spec)), download=False)
+        except (RuntimeError, OSError):  # files are missing or damaged
+            return False
+        return True
+
+    @classmethod
+    def _folder(cls, spec: str) -> Path:
+        path = spec.removeprefix(cls.format).removeprefix(":") if cls.recognises(spec) else spec
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lipt" / cls.format
+        return Path(path) if path else cache
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         return encode_png(Image.fromarray(self._images[split][i])), "png"

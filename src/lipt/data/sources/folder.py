@@ -61,7 +61,9 @@ class FolderSource(Source, format="imagefolder"):
             found = [(label, *file) for label, name in enumerate(self.classes) for file in files.of(root / name)]
             self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
             self._files[split] = [(path, size, time) for _, path, size, time in found]
-        self.num_bytes = sum(size for files in self._files.values() for _, size, _ in files)
+        self.sizes = {
+            split: np.array([size for _, size, _ in files], dtype=np.int64) for split, files in self._files.items()
+        }
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"

@@ -62,7 +62,10 @@ class TarSource(Source, format="webdataset"):
             split: [entry for tar in chosen for entry in _scan(tar, self.left_out)]
             for split, chosen in _by_split(tars, top, self.left_out).items()
         }
-        self.num_bytes = sum(entry.size for entries in self._entries.values() for entry in entries)
+        self.sizes = {
+            split: np.array([entry.size for entry in entries], dtype=np.int64)
+            for split, entries in self._entries.items()
+        }
         self.splits = {
             split: np.array([entry.label for entry in entries], dtype=np.int64)
             for split, entries in self._entries.items()
