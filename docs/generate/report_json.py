@@ -40,8 +40,8 @@ the variants of each of its `runs`; or `null` |
 `lipt ls` prints a list of objects, the latest last:
 
 LISTED
-`lipt plan --advise` prints `options`, each with its costs and settings; `advice`, the one to take, or `null`; and
-`why`. The gain of an option is the one that we measured on CIFAR-10 with small networks:
+`lipt plan --advise` prints `options`, each with its costs and settings; `advice`, the one to take, or `null`; `why`;
+and `assumptions`, lines of text. The gain of an option is the one that we measured on CIFAR-10 with small networks:
 
 | field | type | meaning |
 |---|---|---|

@@ -21,7 +21,7 @@ from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, forecast
 from lipt.forecast.ways import LABELS, SHARES, Option, configured, is_own, nearest_measured, options
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.numbers import format_budget, format_bytes, format_seconds
 from lipt.report.terminal import print_table, print_text
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
@@ -29,12 +29,14 @@ from lipt.runtime.context import Context
 
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
-    "has the tables. Measure on your data with `lipt compare`.",
+    "has the tables.",
+    "On Fashion-MNIST, which is easier, most of these gains were gone (docs/results/other-data.md): measure on your "
+    "data with `lipt compare` before you rely on one.",
     "in steps: length of the training in which we measured that gain. Compare only rows of the same length: in longer "
     "trainings fresh draws gain more.",
     "You pay for the 10 epochs once. Trainings can start from their weights (`start`), which gained most. For "
     "trainings from random weights the 10 epochs pay if many of them use one subset, or if one sees each kept image "
-    "often enough: 100 times at 5 and 10 %. Otherwise spend the hours on more steps.",
+    "often enough: 100 times at 5 and 10 %. Otherwise spend the time on more steps.",
 )
 
 #: Marks the row of the configuration.
@@ -71,25 +73,25 @@ def show_advice(
     found = options(config, data, predict, storage_bytes=limits.storage_bytes)
     own = next((each for each in found if is_own(config, each)), None)
     advice = advise(found, limits, data.classes)
+    best, notes = advice.option, [*_NOTES, *about, *how_to_measure([speeds] if speeds else [])]
     if output == "json":
-        listed = [asdict(each) | _gain(each) for each in found]
-        best = advice.option
+        options_found = [asdict(each) | _gain(each) for each in found]
         chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
-        print_json({"options": listed, "advice": chosen, "why": advice.why})
+        print_json({"options": options_found, "advice": chosen, "why": advice.why, "assumptions": notes})
         return
     print_text(_training(config, ctx, data))
-    listed_options = found if is_verbose() else [each for each in found if _is_listed(each, advice) or each is own]
-    ordered = sorted(listed_options, key=lambda each: (each.gain_steps or 0, each.share))
-    importance = ("gain", machine.hours, "in steps", "stored", "steps", "read", "of them scoring")
-    hidden = ["options without a measured gain"] if len(ordered) < len(found) else []
-    print_table(
-        lambda shown: _table(ordered, advice, own, machine.hours, shown), importance, whole=is_verbose(), hidden=hidden
-    )
+    listed = [each for each in found if is_verbose() or _is_listed(each, limits) or each in (own, best)]
+    ordered = sorted(listed, key=lambda each: (each.gain_steps or 0, each.share))
+    time = "time" if machine.shares_cores else "GPU time"
+    importance = ("gain", time, "in steps", "stored", "steps", "read", "of it scoring")
+    beyond = "" if limits == Limits() else "beyond your limits or "
+    hidden = [f"options {beyond}without a measurable gain"] if len(ordered) < len(found) else []
+    print_table(lambda shown: _table(ordered, advice, own, time, shown), importance, whole=is_verbose(), hidden=hidden)
     if own:
         print_text(f"{_OWN} your configuration")
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
-    for line in (*_NOTES, *about, *how_to_measure([speeds] if speeds else [])):
+    for line in notes:
         print_text(line, hanging=True)
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
@@ -107,7 +109,7 @@ def show_advice(
 
 def _gain(option: Option) -> dict[str, float | None]:
     """The measured gain of an option, as numbers for programs."""
-    points, half_width = map(float, option.gain.replace("−", "-").split(" ± ")) if option.gain else (None, None)
+    points, half_width = option.gain_interval if option.gain else (None, None)
     return {"gain_points": points, "gain_half_width_points": half_width, "gain_steps": option.gain_steps}
 
 
@@ -133,9 +135,11 @@ def _training(config: Config, ctx: Context, data: DataSize) -> str:
     )
 
 
-def _is_listed(option: Option, advice: Advice) -> bool:
-    """Whether an option is shown without -v: it has a measured gain, is a reference for the gains, or is advised."""
-    return bool(option.gain) or option.way in ("random", "all") or option is advice.option
+def _is_listed(option: Option, limits: Limits) -> bool:
+    """Whether an option is shown without -v: it keeps to the limits, and either gained measurably or is a reference for
+    the gains. Random images of the same size cost no more than an option that did not."""
+    points, half_width = option.gain_interval
+    return limits.hold(option) and (option.way in ("random", "all") or points > half_width)
 
 
 def _named(option: Option) -> str:
@@ -149,15 +153,15 @@ def _named(option: Option) -> str:
     return f"keep {kept}, choose by {LABELS[option.way]}"
 
 
-def _table(found: Sequence[Option], advice: Advice, own: Option | None, hours: str, shown: Collection[str]) -> Table:
+def _table(found: Sequence[Option], advice: Advice, own: Option | None, time: str, shown: Collection[str]) -> Table:
     """A row per option.
 
     Args:
         own: that of the configuration.
-        hours: `Machine.hours`.
+        time: the heading of the time that its GPUs compute, or without a GPU this machine.
         shown: headings of columns.
     """
-    order = ("stored", "read", "steps", hours, "of them scoring", "gain", "in steps")
+    order = ("stored", "read", "steps", time, "of it scoring", "gain", "in steps")
     headings = [heading for heading in order if heading in shown]
     right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
     columns = [Column("keep (images)", no_wrap=True), Column("choose by", no_wrap=True), *right]
@@ -167,8 +171,8 @@ def _table(found: Sequence[Option], advice: Advice, own: Option | None, hours: s
             "stored": format_bytes(each.stored_bytes),
             "read": format_bytes(each.read_bytes),
             "steps": f"{each.steps:,.0f}",
-            hours: format_number(each.gpu_hours),
-            "of them scoring": format_number(each.scoring_hours),
+            time: format_seconds(3600 * each.gpu_hours),
+            "of it scoring": format_seconds(3600 * each.scoring_hours),
             "gain": each.gain,
             "in steps": f"{each.gain_steps:,}" if each.gain_steps else "",
         }

@@ -211,24 +211,24 @@ def _show(
         )
         return
     first = ("wall-clock", "measured", "memory", "bottleneck", "pods")
-    importance = (*first, machine.hours, "read", "written", "FLOPs", "starting")
-    print_table(lambda shown: _table(stages, measured_s, machine.hours, shown), importance, whole=is_verbose())
+    gpus = [] if machine.shares_cores else ["GPU hours"]  # without a GPU, they would repeat the wall-clock
+    importance = (*first, *gpus, "read", "written", "FLOPs", "starting")
+    print_table(lambda shown: _table(stages, measured_s, shown), importance, whole=is_verbose())
     for line in (*(f"! {warning}" for warning in warnings), *notes):
         print_text(line, hanging=True)
 
 
-def _table(stages: list[Forecast], measured_s: dict[str, float], hours: str, shown: Collection[str]) -> Table:
+def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collection[str]) -> Table:
     """A row per stage, and the total.
 
     Args:
-        hours: `Machine.hours`.
         shown: headings of columns.
     """
     columns: dict[str, tuple[Callable[[Forecast], float], Callable[[float], str]]] = {
         "wall-clock": (lambda stage: stage.wall_s, format_seconds),
         "measured": (lambda stage: measured_s[stage.stage], format_seconds),
         "starting": (lambda stage: stage.start_s, format_seconds),
-        hours: (lambda stage: stage.gpu_hours, format_number),
+        "GPU hours": (lambda stage: stage.gpu_hours, format_number),
         "FLOPs": (lambda stage: stage.flops, format_flops),
         "read": (lambda stage: sum(stage.read.values()), format_bytes),
         "written": (lambda stage: sum(stage.written.values()), format_bytes),

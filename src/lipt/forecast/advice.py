@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lipt.forecast.ways import GAINS, LABELS, Option
-from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.numbers import format_budget, format_bytes, format_seconds
 from lipt.selection.auto import worth_its_cost
 
 #: The shares around 5, 10 and 20 %, where random images were trained from such a start.
@@ -62,7 +62,7 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
         least = min(found, key=lambda each: (each.stored_bytes, each.read_bytes, each.gpu_hours))
         need = (
             f"{format_bytes(least.stored_bytes)} of storage, {format_bytes(least.read_bytes)} of transfer and "
-            f"{format_number(least.gpu_hours)} hours"
+            f"{format_seconds(3600 * least.gpu_hours)} of computing"
         )
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if whole := [each for each in fits if each.way == "all"]:

@@ -72,11 +72,6 @@ class Machine:
         if self.engine == "local" and self.nodes > 1:
             raise UsageError(f"--nodes {self.nodes}: only a cluster has several nodes", "--engine argo or kubeflow")
 
-    @property
-    def hours(self) -> str:
-        """The name of the hours that its GPUs compute; without a GPU they are hours of this machine."""
-        return "hours" if self.shares_cores else "GPU hours"
-
     def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
         """Seconds to move `num_bytes` per process, with `processes` processes in each of `pods` pods."""
         return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)

@@ -91,6 +91,12 @@ class Option:
         return self._measured[0]
 
     @property
+    def gain_interval(self) -> tuple[float, float]:
+        """The gain as numbers: points, and the half width of the interval; zeros if there is none."""
+        points, _, half_width = self.gain.replace("−", "-").partition(" ± ")
+        return (float(points), float(half_width)) if points else (0.0, 0.0)
+
+    @property
     def gain_steps(self) -> int | None:
         """The steps of the training in which it was measured."""
         return self._measured[1]
