@@ -55,6 +55,14 @@ def test_cifar_from_a_folder(cifar: Path, plain: bool) -> None:
     assert "md5" in source.fingerprint()
 
 
+def test_a_plan_can_see_whether_a_download_is_needed(cifar: Path) -> None:
+    kind = recognise("cifar10")
+    assert kind.is_here(f"cifar10:{cifar}")
+    assert not kind.is_here(f"cifar10:{cifar / 'nothing-here'}")
+    (cifar / "cifar-10-batches-py" / "test_batch").write_bytes(b"damaged")
+    assert not kind.is_here(f"cifar10:{cifar}")
+
+
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_the_published_archive_is_the_one_that_torchvision_checks(name: str) -> None:
     import torchvision.datasets
