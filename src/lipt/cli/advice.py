@@ -26,7 +26,10 @@ from lipt.report.terminal import print_table, print_text
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
+from lipt.selection.auto import WORTH
 
+_SEEN = min(each.passes[0] for each in WORTH)
+_AT = " and ".join(f"{100 * share:g}" for share in sorted({each.share for each in WORTH}))
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
     "has the tables.",
@@ -36,7 +39,7 @@ _NOTES = (
     "trainings fresh draws gain more.",
     "You pay for the 10 epochs once. Trainings can start from their weights (`start`), which gained most. For "
     "trainings from random weights the 10 epochs pay if many of them use one subset, or if one sees each kept image "
-    "often enough: 100 times at 5 and 10 %. Otherwise spend the time on more steps.",
+    f"often enough: {_SEEN:g} times at {_AT} %. Otherwise spend the time on more steps.",
 )
 
 #: Marks the row of the configuration.

@@ -92,8 +92,8 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
     if worth:
         option = ways[worth.scorer]
         why = (
-            f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
-            "these scores were worth more than their FLOPs as more steps"
+            f"the largest share that fits; this training sees each image {passes:,.0f} times, and in such a training "
+            f"these scores were worth more than their cost: {worth.gain} points at {format_budget(worth.share)}"
         )
         if option.steps < worth.steps:
             why += f" (measured in {worth.steps:,} steps; this one has {option.steps:,.0f})"

@@ -136,6 +136,7 @@ def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) ->
     (note,) = (at for at, line in enumerate(lines) if line.startswith("in steps: "))
     assert lines[note + 1].startswith("  ")
     assert lines[note + 2].startswith("You pay for the 10 epochs once")
+    assert "often enough: 100 times at 5 and 10 %. Otherwise" in text
     rows = [line for line in lines if re.search(r"%.*(RS2|theta_p|10 epochs|random).* ", line) and "points" not in line]
     measured = [int(row.split()[-1].replace(",", "")) for row in rows if "±" in row]
     assert measured == sorted(measured)
@@ -254,6 +255,7 @@ def test_the_advice_follows_the_measurements(path: str, share: float, epochs: in
     assert ("If your training must start from random weights: " + other in found["why"]) == bool(other)
     if way == "proxy":
         assert "sees each image 101 times" in found["why"]
+        assert f"worth more than their cost: {WORTH[0].gain} points at 5 % (measured" in found["why"]
         assert "measured in 4,000 steps; this one has " in found["why"]
     if way == "continued" and share == 0.1:
         assert "gained most (measured in 2,000 steps; this one has " in found["why"]
