@@ -104,7 +104,7 @@ def test_malformed_retry_time(settings: pytest.MonkeyPatch, retry_s: str) -> Non
         open_store("s3://bucket/x")
 
 
-@pytest.mark.parametrize("location", ["s3://", "s3:///x", "s3://a", "s3://UPPER/x"])
+@pytest.mark.parametrize("location", ["s3://", "s3:///half", "s3://a", "s3://UPPER/x"])
 def test_location_without_a_valid_bucket(settings: pytest.MonkeyPatch, location: str) -> None:
     with pytest.raises(UsageError, match="s3://bucket/prefix"):
         open_store(location)

@@ -214,11 +214,12 @@ def check_location(location: str) -> None:
     Raises:
         UsageError: `bucket/prefix` does not begin with the name of a bucket.
     """
+    bucket = location.partition("/")[0]
     try:
-        check_bucket_name(location.strip("/").partition("/")[0], strict=True)
+        check_bucket_name(bucket, strict=True)
     except ValueError as error:
         raise UsageError(
-            f"s3://{location}: {error}",
+            f"s3://{location}: {error if bucket else 'it names no bucket'}",
             "write s3://bucket/prefix; the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens",
         ) from None
 
