@@ -42,7 +42,8 @@ def print_report(
     whole: bool,
     origins: Mapping[str, Origin] | None = None,
 ) -> None:
-    """Print the comparison, the wall-clock of each stage, the race, the verdict and the next step on stdout.
+    """Print the comparison, the wall-clock of each stage, the race, the verdict, what was lost and the next step on
+    stdout.
 
     Args:
         whole: as for `print_table`.
@@ -61,6 +62,8 @@ def print_report(
     if sentence := spent_sentence(document.ledger):
         print_text(Text(f"{sentence}\n"))
     print_text(verdict_text(verdict))
+    for note in document.provenance.notes:
+        print_text(Text(note, style="yellow"))
     for sentence in all_statements(document.score_checks):
         print_text(Text(sentence, style="yellow" if sentence.startswith("Warning") else ""))
     if verdict.next_step:

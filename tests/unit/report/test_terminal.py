@@ -225,6 +225,15 @@ def test_the_race_tells_how_much_its_accuracies_may_be_off(capsys: pytest.Captur
     assert said in render(raced)
 
 
+def test_the_terminal_names_what_was_lost_and_why_as_the_page_does(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = "trajectory model 1 was lost: the training loss is nan after 12 steps"
+    whole = document()
+    fewer = document(provenance=whole.provenance.model_copy(update={"notes": [lost]}))
+    print_report(fewer, judge(fewer.rows), whole=True)
+    assert f"\n{lost}\n" in capsys.readouterr().out
+    assert lost in render(fewer)
+
+
 def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> None:
     settings = {"name": "tiny", "workspace": str(tmp_path)}
     config = tmp_path / "tiny.yaml"
