@@ -89,7 +89,7 @@ def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytes
         replace(source, target)
 
     def saves_once(_ctx: object, _points: object, save: Save) -> list[object]:
-        save([])
+        save([Result(point={"select.fraction": 0.1}, rows=OTHER.rows)])
         return []
 
     monkeypatch.setattr(os, "replace", replaces_at_the_same_time)
@@ -115,4 +115,21 @@ def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytes
     with pytest.raises(RunError, match=r"tiny.jsonl: No space left on device") as error:
         run_and_save(load_sweep(str(sweep)), sweep.parent / "tiny.jsonl", None)
     assert "free space" in error.value.remedy
-    assert sorted(sweep.parent.rglob("*")) == [sweep.parent / "tiny.jsonl", *before]
+    assert sorted(sweep.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_sweep_that_is_stopped_before_its_first_point_leaves_no_empty_file(
+    kept: bool, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was there stays, also an empty one."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if kept:
+        Path("tiny.jsonl").touch()
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run_and_save(load_sweep(str(sweep)), Path("tiny.jsonl"), None)
+    assert Path("tiny.jsonl").exists() == kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
 
+    new = not path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()  # fails now, and not after the first point
@@ -114,6 +115,16 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         if stale:
             complain(f"lipt: {path} keeps its earlier results until all of their points are finished again")
         raise
+    finally:
+        if new:
+            _remove_if_empty(path)
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Remove a file of results that got none: its sweep ended before its first point."""
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
 
 
 def _names_in(path: Path, found: Sweep) -> set[str]:
