@@ -63,6 +63,14 @@ def test_ls_of_an_empty_workspace_says_so(tmp_path: Path) -> None:
     assert "no finished run" in ended.stderr
 
 
+def test_ls_during_the_first_run_does_not_ask_for_another(tmp_path: Path) -> None:
+    (tmp_path / "train/key").mkdir(parents=True)
+    (tmp_path / "train/key/checkpoint").touch()
+    assert (
+        f"lipt: {tmp_path} has no finished run\n  -> if one is going on, wait" in lipt_here("ls", str(tmp_path)).stderr
+    )
+
+
 @pytest.mark.parametrize("verb", ["ls", "gc"])
 def test_a_workspace_that_is_no_folder_is_an_error(verb: str, tmp_path: Path) -> None:
     ended = lipt_here(verb, str(tmp_path / "nowhere"))

@@ -13,11 +13,13 @@ from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.listing import Run, list_runs
-from lipt.flow.runs import DAY_S, Unused, list_running, list_unused, remove
+from lipt.flow.runs import DAY_S, Unused, list_running, list_unused, remove, sizes_of
 from lipt.report.numbers import DASH, format_bytes, format_count, format_percent, format_seconds
 from lipt.runtime.workspace import Workspace
 
 _DEFAULT = Config.model_fields["workspace"].default
+#: What to do in a workspace that holds artifacts, but no finished run.
+_BEGUN = "if one is going on, wait until it has ended; else the command that began it, such as lipt run CONFIG, goes on"
 
 
 @click.command()
@@ -29,7 +31,8 @@ def ls(workspace: str, output: str) -> None:
     Below a run are the settings in which it differs from most runs of its name. Runs share artifacts, so the sizes add
     up to more than the workspace holds.
     """
-    runs, unread = list_runs(_existing(workspace))
+    place = _existing(workspace)
+    runs, unread = list_runs(place)
     for error in unread:
         complain(f"lipt: not listed: {error}")
     if output == "json":
@@ -37,7 +40,8 @@ def ls(workspace: str, output: str) -> None:
         return
     if not runs:
         if not unread:
-            complain(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG")
+            begun = bool(sizes_of(place.store.sizes()))
+            complain(f"lipt: {workspace} has no finished run\n  -> {_BEGUN if begun else 'lipt run CONFIG'}")
         return
     lines = [("run", "date (UTC)", "artifacts", "accuracy", "size"), *map(_cells, runs)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
