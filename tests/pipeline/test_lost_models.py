@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lipt.config import override
 from lipt.errors import RunError
 from lipt.flow import compare, dag
 from lipt.flow.compare import run_comparison, run_with_baseline
@@ -146,6 +147,28 @@ def test_what_to_do_is_what_the_lost_model_says(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"model 0: the training loss is nan") as caught:
         prepare(tiny_context(tmp_path, CHANGES | {"initialise": {"lr": 1000.0, "batch_size": 32}}))
     assert caught.value.remedy == "for the lost ones: lower initialise.lr; or lower merge.quorum"
+
+
+def test_a_model_that_a_pod_lost_for_good_is_not_trained_again_by_the_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a training that diverges: the Job does not repeat it either."""
+    tried: list[int] = []
+
+    def fail(index: int) -> None:
+        tried.append(index)
+        raise RunError("the training loss is nan", "lower initialise.lr")
+
+    monkeypatch.setattr(rank_work, "_fail", fail)
+    losing(monkeypatch, 1)
+    config = tiny_context(tmp_path, CHANGES).config
+    _, _, prepared = open_run(dispatch_box(config, engine="argo", image="lipt:0"))
+    assert (tried, prepared.failures) == ([1], {1: "the training loss is nan"})
+    losing(monkeypatch, 0, 1)
+    with pytest.raises(RunError, match=r"1 of 3 models of score.runs arrived, .* \(model 0: the training") as caught:
+        dispatch_box(override(config, {"seed": 1}), engine="argo", image="lipt:0")
+    assert caught.value.remedy == "for the lost ones: lower initialise.lr; or lower merge.quorum"
+    assert tried == [1, 0, 1]
 
 
 def test_the_start_and_the_first_losses_come_from_those_that_arrived(

@@ -51,12 +51,14 @@ def has_swarm(config: Config) -> bool:
 
 
 def prepare(
-    ctx: Context, train_elsewhere: Callable[[Artifact, list[int]], object] = lambda _dataset, _indices: None
+    ctx: Context,
+    train_elsewhere: Callable[[Artifact, list[int]], Mapping[int, RunError]] = lambda _dataset, _indices: {},
 ) -> Prepared:
     """Box 1: ingest the data, train theta_* (or the models of `score.runs`), draw the shards.
 
     Args:
-        train_elsewhere: trains models of `score.runs`, given by index, in worker pods. What it leaves is trained here.
+        train_elsewhere: trains models of `score.runs`, given by index, in worker pods. Returns the error of each one
+            that would fail again. What else it leaves is trained here.
 
     Raises:
         RunError: fewer models of `score.runs` than the quorum arrived.
@@ -68,22 +70,33 @@ def prepare(
     # Shards first: that fails at once if there are too few images.
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     indices = range(ctx.config.score.runs if ctx.config.score.has_own_models else 1)
-    if len(indices) > 1:
-        train_elsewhere(dataset, list(indices))
-    on_several_nodes = ctx.pods is not None and ctx.config.train.nodes > 1
-    may_fail = len(indices) - _models_needed(ctx.config)
-    lost: dict[int, RunError] = {}
-    if not on_several_nodes and 1 < count_processes(ctx) <= len(indices):  # each process trains whole models
-        made, lost = train_models(ctx, dataset, indices)
-    elif may_fail:  # here and below, all processes share each batch
-        made, lost = make_in_turn(ctx, initialise, dict.fromkeys(indices, (dataset,)), may_fail=may_fail)
-    else:
-        made = {index: initialise(ctx, dataset, index=index).make() for index in indices}
+    failed = train_elsewhere(dataset, list(indices)) if len(indices) > 1 else {}
+    made, lost = _models(ctx, dataset, [index for index in indices if index not in failed], failed=len(failed))
+    lost = dict(sorted((lost | dict(failed)).items()))
     for index, error in lost.items():
         ctx.reporter.alert(f"initialise[{index}] lost: {error.message}")
     _check_models(ctx.config, made, lost)
     failures = {index: error.message for index, error in lost.items()}
     return Prepared(dataset=dataset, initial=tuple(made.values()), shards=shards, failures=failures)
+
+
+def _models(ctx: Context, dataset: Artifact, indices: Sequence[int], *, failed: int) -> Made:
+    """The models of `score.runs` (or theta_*) of these indices.
+
+    Args:
+        failed: number of other models that are lost already.
+    """
+    runs, needed = failed + len(indices), _models_needed(ctx.config)
+    if len(indices) < needed:  # the rest would be trained in vain
+        found = {index: initialise(ctx, dataset, index=index).find() for index in indices}
+        return {index: artifact for index, artifact in found.items() if artifact is not None}, {}
+    on_several_nodes = ctx.pods is not None and ctx.config.train.nodes > 1
+    if not on_several_nodes and 1 < count_processes(ctx) <= runs:  # each process trains whole models
+        return train_models(ctx, dataset, indices)
+    if runs == needed:  # here and below, all processes share each batch
+        return {index: initialise(ctx, dataset, index=index).make() for index in indices}, {}
+    may_fail = len(indices) - needed
+    return make_in_turn(ctx, initialise, dict.fromkeys(indices, (dataset,)), may_fail=may_fail)
 
 
 def _models_needed(config: Config) -> int:

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from lipt.adapters.cluster.job_manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
-from lipt.errors import LiptError, Terminated, UnexpectedError, end_terminated, say_why, stop_on_sigterm
+from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, end_terminated, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
 from lipt.flow.runs import note_ended, note_running
 from lipt.pipeline import Engine
 from lipt.pods.outputs import RunOutputs
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context, tell_without_gpu, use_threads
-from lipt.pods.workers import arrived, note_loss, open_run, spread
+from lipt.pods.workers import arrived, note_loss, noted_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
@@ -129,16 +129,20 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
             failures=prepared.failures,
         )
 
-    def train_in_pods(dataset: Artifact, indices: list[int]) -> None:
+    def train_in_pods(dataset: Artifact, indices: list[int]) -> dict[int, RunError]:
         if parsed.nodes == 1 or config.train.nodes > 1:  # then several pods share each training
-            return
+            return {}
 
         def model(index: int) -> Stage:
             return initialise(ctx, dataset, index=index)
 
-        spec = spec_of(Prepared(dataset=dataset))
+        spec, failed = spec_of(Prepared(dataset=dataset)), dict[int, RunError]()
         for index, why in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
-            ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {why}")
+            if error := noted_loss(ctx, model(index)):  # such as a training that diverges: it would do so here, too
+                failed[index] = error
+            else:
+                ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {why}")
+        return failed
 
     spec = spec_of(prepare(ctx, train_in_pods))
     ctx.reporter.close()  # models that are up to date wait for a common line
@@ -171,7 +175,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
     may_fail = count - quorum_of(ctx.config)
     for index, why in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
-        note_loss(ctx, prepared, index, why, overwrite=False)
+        note_loss(ctx, jigsaw(index), why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
         ctx.reporter.alert(f"pretrain[{index}] lost: {why}")

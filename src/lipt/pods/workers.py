@@ -30,7 +30,7 @@ from lipt.stages.pretrain import pretrain
 if TYPE_CHECKING:
     from lipt.runtime.processes.parts import Made
 
-#: The file in a lost jigsaw's folder that holds the reason.
+#: The file in the folder of a lost jigsaw or model that holds the reason.
 _LOST = "lost.json"
 _ASKED_AT_ONCE = 32
 
@@ -63,8 +63,8 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
     theta = ctx.workspace.get(merged) if merged else None
     _, lost = _do(ctx, prepared, stage, items, theta)
     ctx.reporter.close()  # parts that are up to date wait for a common line
-    if stage == "pretrain":
-        _note_losses(ctx, prepared, lost)
+    for index, error in lost.items():
+        _note_loss(ctx, prepared, stage, index, error)
     if lost:
         remedy = "; ".join(dict.fromkeys(error.remedy for error in lost.values()))
         raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()), remedy)
@@ -91,12 +91,19 @@ def _do(ctx: Context, prepared: Prepared, stage: str, items: Sequence[int], thet
             raise KeyError(stage)
 
 
-def _note_losses(ctx: Context, prepared: Prepared, lost: Mapping[int, RunError]) -> None:
-    for index, error in lost.items():
-        try:
-            note_loss(ctx, prepared, index, error.message, overwrite=True)
-        except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
-            ctx.reporter.alert(f"pretrain[{index}]: the reason of its loss could not be stored: {down.message}")
+def _note_loss(ctx: Context, prepared: Prepared, stage: str, index: int, error: RunError) -> None:
+    """Store why a jigsaw or a model is lost, if it is for good: a killed process may succeed in the box."""
+    from lipt.runtime.processes.failures import KilledError  # a process that waits needs no torch
+    from lipt.stages.initialise import initialise
+
+    try:
+        if stage == "pretrain":
+            note_loss(ctx, pretrain(ctx, *prepared.swarm, index=index), error.message, overwrite=True)
+        elif stage == "initialise" and not isinstance(error, KilledError):
+            model = initialise(ctx, prepared.dataset, index=index)
+            note_loss(ctx, model, error.message, error.remedy, overwrite=True)
+    except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
+        ctx.reporter.alert(f"{stage}[{index}]: the reason of its loss could not be stored: {down.message}")
 
 
 def spread(
@@ -125,6 +132,8 @@ def spread(
         return {}
     here = ThisPod.find()
     if here is None:
+        for item in missing:
+            ctx.workspace.store.delete(f"{stage_of(item).ref}/{_LOST}")
         try:
             worker(address, stage, missing, merged)
             return {}
@@ -220,11 +229,20 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
     return items[index::count]
 
 
-def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwrite: bool) -> None:
-    """Store the reason why a jigsaw is lost, for later boxes."""
-    key, store = f"{pretrain(ctx, *prepared.swarm, index=index).ref}/{_LOST}", ctx.workspace.store
+def note_loss(ctx: Context, lost: Stage, why: str, remedy: str = "", *, overwrite: bool) -> None:
+    """Store the reason why a jigsaw or a model is lost, for later boxes."""
+    key, store = f"{lost.ref}/{_LOST}", ctx.workspace.store
     if overwrite or store.size(key) is None:
-        store.write(key, json.dumps({"error": why}).encode(), kind="other")
+        store.write(key, json.dumps({"error": why, "remedy": remedy}).encode(), kind="other")
+
+
+def noted_loss(ctx: Context, lost: Stage) -> RunError | None:
+    """What `note_loss` stored; None without it, or if it is damaged."""
+    try:
+        note = json.loads(ctx.workspace.store.read(f"{lost.ref}/{_LOST}", kind="other"))
+        return RunError(str(note["error"]), str(note.get("remedy", "")))
+    except (MissingObjectError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def arrived(
@@ -238,9 +256,6 @@ def arrived(
         if found is not None:
             jigsaws.append(found)
             continue
-        try:
-            note = ctx.workspace.store.read(f"{stage.ref}/{_LOST}", kind="other")
-            failures[index] = str(json.loads(note)["error"])
-        except (MissingObjectError, ValueError, KeyError, TypeError, RecursionError):
-            failures[index] = "its pod left no message"
+        error = noted_loss(ctx, stage)
+        failures[index] = error.message if error else "its pod left no message"
     return jigsaws, failures
