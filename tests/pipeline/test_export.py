@@ -229,6 +229,23 @@ def test_an_empty_folder_is_taken(ran: Path, place: Path) -> None:
     assert (place / "out/train/cat").is_dir()
 
 
+@pytest.mark.parametrize(("target", "stage"), [("list.txt", "select"), ("net.pt2", "train")])
+def test_what_is_made_again_after_damage_is_an_error_with_a_next_step(
+    target: str, stage: str, ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stage that runs again removes its marker first."""
+    (marker,) = (ran / "runs" / stage).glob("*/artifact.json")
+    marker.rename(kept := place / "kept.json")
+    try:
+        with pytest.raises(SystemExit) as ended:
+            export(ran, target)
+    finally:
+        kept.rename(marker)
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert f"{marker.parent} was removed since its run ended, or is not finished again\n  -> run again" in told
+
+
 def test_a_run_that_is_not_there(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         export(ran, "list.txt", "--set", "seed=7")

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
+from lipt.adapters.store import MissingObjectError
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.files import TEMPORARY
 from lipt.report.document import Document
-from lipt.runtime import Attempt, Context
+from lipt.runtime import Artifact, Attempt, Context
 from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
@@ -76,9 +77,9 @@ def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> E
     """
     _check_apart(ctx, target, kind)
     assert document.subset is not None
-    subset = ctx.workspace.get(document.subset.ref)
+    subset = finished(ctx, document.subset.ref)
     attempt = Attempt(ctx=ctx, ref="exports", label="export")
-    dataset = open_dataset(attempt, ctx.workspace.get(subset.inputs[0]))
+    dataset = open_dataset(attempt, finished(ctx, subset.inputs[0]))
     classes = list(dataset.manifest.classes)
     table = read_subset(attempt, subset, sources=True).table()
     chosen = _Chosen(
@@ -95,6 +96,21 @@ def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> E
         subset=document.subset.ref,
         seeds=document.provenance.seeds,
     )
+
+
+def finished(ctx: Context, ref: str) -> Artifact:
+    """An artifact of a finished run.
+
+    Raises:
+        RunError: it is gone.
+    """
+    try:
+        return ctx.workspace.get(ref)
+    except MissingObjectError:
+        raise RunError(
+            f"{ctx.workspace.store.uri}/{ref} was removed since its run ended, or is not finished again",
+            "run again: what is finished is kept",
+        ) from None
 
 
 def _check_apart(ctx: Context, target: str, kind: ImagesKind) -> None:

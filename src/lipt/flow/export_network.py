@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from lipt.data.images import image_shape
-from lipt.flow.export import whole
+from lipt.flow.export import finished, whole
 from lipt.flow.reporting.provenance import MODEL_LINK
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
@@ -50,12 +50,12 @@ def export_network(ctx: Context, document: Document, target: str) -> ExportedNet
         document: the run's report.
 
     Raises:
-        RunError: PyTorch cannot export the network, or `target` cannot be written.
+        RunError: the network is gone, PyTorch cannot export it, or `target` cannot be written.
     """
     (link,) = (link for link in document.links if link.name == MODEL_LINK)
-    model = ctx.workspace.get(link.key.rpartition("/")[0])
+    model = finished(ctx, link.key.rpartition("/")[0])
     attempt = Attempt(ctx=ctx, ref="exports", label="export")
-    dataset = open_dataset(attempt, ctx.workspace.get(model.inputs[0]))
+    dataset = open_dataset(attempt, finished(ctx, model.inputs[0]))
     shape = image_shape(images_of(ctx, dataset, "test", np.arange(1)))
     classes = list(dataset.manifest.classes)
     found = ExportedNetwork(
