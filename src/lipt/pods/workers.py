@@ -240,9 +240,10 @@ def noted_loss(ctx: Context, lost: Stage) -> RunError | None:
     """What `note_loss` stored; None without it, or if it is damaged."""
     try:
         note = json.loads(ctx.workspace.store.read(f"{lost.ref}/{_LOST}", kind="other"))
-        return RunError(str(note["error"]), str(note.get("remedy", "")))
+        why = str(note["error"]), str(note.get("remedy", ""))
     except (MissingObjectError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    return RunError(*why)
 
 
 def arrived(
