@@ -50,9 +50,9 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
     "glister, theta_p": ("glister", {}, "theta_p"),
     "gradmatch, theta_p": ("gradmatch", {}, "theta_p"),
 }
-for _beta in (0.1, 0.2, 0.3, 0.4):
-    RULES[f"ccs el2n, beta {_beta}"] = ("ccs", {"score": "el2n", "beta": _beta}, "trajectory")
-    RULES[f"ccs el2n, beta {_beta}, theta_p"] = ("ccs", {"score": "el2n", "beta": _beta}, "theta_p")
+for _beta in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5):
+    RULES[f"ccs el2n, beta {_beta:g}"] = ("ccs", {"score": "el2n", "beta": _beta}, "trajectory")
+    RULES[f"ccs el2n, beta {_beta:g}, theta_p"] = ("ccs", {"score": "el2n", "beta": _beta}, "theta_p")
 
 
 @dataclass(frozen=True, kw_only=True)

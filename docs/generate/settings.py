@@ -42,8 +42,9 @@ one in `--set` replaces the other of the file.
 
 - `paper`: Ro et al., ICML 2023. It trains for 200 epochs of the subset, as our defaults do.
 - `ccs`: Zheng et al., ICLR 2023. It trains for 40,000 steps, whatever is kept. Its scores come from 200 epochs on all
-  data; ours have a constant learning rate, theirs falls to 0. `select.options.beta` follows from the fraction: it
-  is .2 at 10 %. (The authors have .3 there, for a cut over all classes together, and margins of probabilities.)
+  data; ours have a constant learning rate, theirs falls to 0. `select.options.beta` follows from the fraction
+  and from the errors of the scorer. (The authors have .3 at 10 %, for a cut over all classes together, and margins of
+  probabilities.)
 - `dual`: Cho et al., ICML 2025. It trains for 200 epochs of the subset with batches of 32 if 10 % of CIFAR-10 are kept
   (31,400 steps), and of 64 if 20 % are kept (the same steps): then set `train.batch_size: 64`. Its `c_d` is
   that of CIFAR-10; for CIFAR-100 the paper has 4, for ImageNet 11.

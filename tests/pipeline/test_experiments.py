@@ -35,7 +35,16 @@ EXPERIMENTS: dict[str, tuple[dict[str, object], int]] = {
 #: Programs that measure speed or memory, and need a GPU, other libraries or an idle machine.
 BENCHMARKS = {"bf16", "peers", "selection", "startup", "training"}
 #: Programs that print a table of lines that are there.
-TABLES = {"compare_table", "draws_table", "map_table", "network_table", "race_table", "start_table", "tuning_table"}
+TABLES = {
+    "beta_table",
+    "compare_table",
+    "draws_table",
+    "map_table",
+    "network_table",
+    "race_table",
+    "start_table",
+    "tuning_table",
+}
 #: Programs with a test of their own below.
 OTHERS = {"certainty", "data_map", "merge", "other_data", "raptr"}
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from lipt.config import override, parse_config
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.reporting.done import _machines, _rule
-from tests.tiny import TINY, tiny_context
+from tests.tiny import tiny_context
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +61,15 @@ def test_a_proxy_of_another_kind_is_named(folder: Path) -> None:
 
 
 def test_dual_is_said_to_prefer_easier_images_where_less_is_kept() -> None:
-    config = parse_config(TINY)
-    assert _rule("dual", config).endswith("The smaller the share that is kept, the easier the images.")
-    top = override(config, {"select": {"algorithm": "dual", "options": {"sampling": "top"}}})
-    assert "at random" not in _rule("dual", top)
+    assert _rule("dual", {"sampling": "beta"}).endswith("The smaller the share that is kept, the easier the images.")
+    assert "at random" not in _rule("dual", {"sampling": "top"})
+
+
+def test_how_many_hard_images_ccs_leaves_out_is_said() -> None:
+    assert _rule("ccs", {"beta": 0.2097}) == (
+        "It leaves out the hardest 20.97 %, then picks evenly from easy to hard images."
+    )
+    assert _rule("ccs", {"beta": 0.0}) == "It picks evenly from easy to hard images."
 
 
 def test_pre_training_in_epochs_does_not_depend_on_raptr_in_the_main_training(folder: Path) -> None:

@@ -178,7 +178,7 @@ def select(
         labels_N=candidates.labels_N.clone(),
         positions_N=torch.from_numpy(np.arange(len(candidates))),
         algorithm=name,
-        options=bound,
+        options={**bound, **picks.chosen},
         fraction=fraction,
         balanced=balanced,
         seed=seed,

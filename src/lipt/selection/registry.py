@@ -87,6 +87,8 @@ class Picks:
     indices_K: Tensor
     weights_K: Tensor | None = None
     scores_N: Tensor | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """What the algorithm chose for options that were None."""
 
 
 Algorithm = Callable[..., Picks]

@@ -84,6 +84,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
             "count": len(selection.indices_K),
             "candidates": len(positions),
             "algorithm": selection.algorithm,
+            "options": dict(selection.options),
             "weighted": len(selection.weights_K.unique()) > 1,
             "kept_per_class": kept_C,
             "candidates_per_class": sizes_C,

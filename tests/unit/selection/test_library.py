@@ -116,8 +116,9 @@ def test_the_text_of_a_description() -> None:
     text = (
         "strata (50): number of equally wide score ranges that share the budget; at most one per sample of the budget."
     )
-    assert text in " ".join(" ".join(lines).split())
-    assert "beta (by the fraction): share of each group that is dropped first" in " ".join(" ".join(lines).split())
+    told = " ".join(" ".join(lines).split())
+    assert text in told
+    assert "beta (by the fraction and the errors): share of each group that is dropped first" in told
     with pytest.raises(UsageError, match="did you mean 'ccs'"):
         lipt.describe("css")
 
@@ -145,7 +146,7 @@ def test_length_equality_and_text() -> None:
     assert first != lipt.Selection(**vars(first) | {"notes": {"epoch": 2}})
     with pytest.raises(TypeError, match="unhashable"):
         hash(first)
-    text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=None, strata=50), seed 0)"
+    text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=0.5, strata=50), seed 0)"
     assert repr(first) == text
     assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model, forgetting counts, scores)"
     once = torch.ones(1200, 1)

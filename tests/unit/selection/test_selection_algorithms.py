@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.geometry import herd
 from lipt.selection.auto import auto_rule, default_beta
+from lipt.selection.inputs.trajectory import Trajectory
 
 # --- rankings --------------------------------------------------------------------------------------------------------
 
@@ -131,9 +133,32 @@ def test_ccs_puts_never_learned_samples_into_the_hardest_stratum() -> None:
 
 
 def test_default_beta_shrinks_with_the_fraction() -> None:
-    betas = [default_beta(f) for f in (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1)]
-    assert betas == sorted(betas, reverse=True)
-    assert betas == pytest.approx([0.5, 0.5, 0.3, 0.21, 0.12, 0, 0], abs=0.01)
+    for wrong, most in ((1.0, 0.5), (0.15, 0.15), (0.02, 0.1)):
+        betas = [default_beta(f, wrong) for f in (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1)]
+        assert betas == sorted(betas, reverse=True)
+        assert betas == pytest.approx([min(most, part) for part in (0.5, 0.5, 0.3, 0.21, 0.119, 0, 0)], abs=0.001)
+
+
+@pytest.mark.parametrize("score", ["el2n", "grand", "entropy", "aum", "scores"])
+@pytest.mark.parametrize("models", [1, 2])
+def test_ccs_drops_what_the_scorer_gets_wrong(score: str, models: int) -> None:
+    """The default beta, against predictions that are counted here."""
+    candidates = make(200, 4, 5, models=models)
+    labels = candidates.labels_N
+    if score == "aum":
+        margins = [torch.randn(200, 3, generator=torch.Generator().manual_seed(seed)) for seed in range(models)]
+        shape = torch.full((200, 3), 0.5)
+        trajectories = [Trajectory(p_NT=shape, error_NT=shape, margin_NT=margin) for margin in margins]
+        candidates = replace(candidates, trajectories=trajectories)
+        wrong = [float((margin[:, 0] < 0).double().mean()) for margin in margins]
+    elif score == "scores":
+        candidates, wrong = replace(candidates, scores_N=torch.arange(200.0)), [1.0]
+    else:
+        wrong = [float((each.logits_NC.argmax(1) != labels).double().mean()) for each in candidates.outputs]
+    picked = select("ccs", candidates, fraction=0.05, score=score)
+    beta = picked.options["beta"]
+    assert beta == pytest.approx(min(0.3, np.mean(wrong)), abs=1e-6)
+    assert select("ccs", candidates, fraction=0.05, **picked.options).indices_K.tolist() == picked.indices_K.tolist()
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.1])

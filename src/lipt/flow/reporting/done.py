@@ -1,6 +1,7 @@
 """The report's first section: what was done, in words that need no knowledge of the code."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lipt.config import Config, Model
 from lipt.flow.dag import has_swarm, needs_models
@@ -93,14 +94,13 @@ def _choice(outcome: Outcome) -> str:
     name = str(subset["algorithm"])
     return (
         f"{count:,} of the {candidates:,} candidates ({format_budget(config.select.fraction)}), by the algorithm "
-        f"{name}. {_rule(name, config)}{_how_chosen(outcome)} {_model(outcome)}"
+        f"{name}. {_rule(name, subset['options'])}{_how_chosen(outcome)} {_model(outcome)}"
     )
 
 
 #: What an algorithm does, for a reader who does not know it.
 _RULES = {
     "aum": "It keeps the images that a training tells apart from other classes worst.",
-    "ccs": "It leaves out the hardest images, then picks evenly from easy to hard.",
     "craig": "It keeps images whose gradients stand for those of many others, with weights.",
     "dual": "It draws images at random, more often those on which the predictions vary. The smaller the share that is "
     "kept, the easier the images.",
@@ -121,11 +121,13 @@ _RULES = {
 }
 
 
-def _rule(name: str, config: Config) -> str:
+def _rule(name: str, options: Mapping[str, Any]) -> str:
     """What the algorithm does, in plain words where there are some."""
-    if name == "ccs" and config.select.options.get("beta") == 0:
-        return "It picks evenly from easy to hard images."
-    if name == "dual" and config.select.options.get("sampling") == "top":
+    if name == "ccs":
+        evenly = "picks evenly from easy to hard images."
+        dropped = format_percent(options["beta"])
+        return f"It leaves out the hardest {dropped}, then {evenly}" if options["beta"] else f"It {evenly}"
+    if name == "dual" and options["sampling"] == "top":
         return "It keeps the images on which the predictions vary most, if their label is improbable."
     return _RULES.get(name) or f"Its rule: {describe(name).picks.replace('`', '')}."
 

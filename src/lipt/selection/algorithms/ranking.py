@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -97,9 +98,45 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
         return _forgetting_counts(candidates)
     if score == "scores":
         return _own_scores(candidates)
+    return per_sample(candidates, lambda block: _of_outputs(block, score))
+
+
+def difficulty_and_errors(candidates: Candidates, score: Difficulty) -> tuple[Tensor, float]:
+    """The difficulty (N,), and for which share of the candidates a barely trained model is wrong: the mean over the
+    models, in the same pass, or over the first epochs of the trajectories; 1 if own scores or counts do not tell.
+
+    Raises:
+        UsageError: as `difficulty`.
+    """
+    if score == "scores" or (score == "forgetting" and not candidates.trajectories):
+        return difficulty(candidates, score), 1.0
+    if score in DIFFICULTIES and (candidates.trajectories or score != "el2n"):
+        wrong = [float((each.margin_NT[:, 0] < 0).double().mean()) for each in trajectories_of(candidates, score)]
+        return difficulty(candidates, score), sum(wrong) / len(wrong)
+
+    def both_N2(block: Candidates) -> Tensor:
+        scores_N = _of_outputs(block, score)
+        return torch.stack([scores_N, _errors(block).to(scores_N.dtype)], 1)
+
+    columns_N2 = per_sample(candidates, both_N2)
+    return columns_N2[:, 0], float(columns_N2[:, 1].mean(dtype=torch.float64))
+
+
+def _of_outputs(block: Candidates, score: Difficulty) -> Tensor:
     if score in MEASURES:
-        return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
-    return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
+        return uncertainty_scores(block.outputs, score)
+    return _mean_norms(block, of_gradients=score == "grand")
+
+
+def _errors(block: Candidates) -> Tensor:
+    """The share of the models (N,) for which another class than the own one has the largest logit."""
+
+    def wrong_B(outputs: Outputs, rows: slice) -> Tensor:
+        logits_BC = outputs.logits(rows)
+        return (logits_BC.gather(1, block.labels_N[rows, None])[:, 0] < logits_BC.amax(1)).float()
+
+    wrong = (per_row(len(block), each.num_classes, partial(wrong_B, each)) for each in block.outputs)
+    return sum_of(wrong) / len(block.outputs)
 
 
 def trajectories_of(candidates: Candidates, needed_by: str) -> Sequence[Trajectory]:

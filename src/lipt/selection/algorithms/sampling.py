@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.algorithms.ranking import Difficulty, difficulty, trajectories_of
+from lipt.selection.algorithms.ranking import Difficulty, difficulty, difficulty_and_errors, trajectories_of
 from lipt.selection.auto import default_beta
 from lipt.selection.inputs.candidates import Candidates
 from lipt.selection.inputs.gradients import probabilities
@@ -70,18 +71,22 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     Args:
         score: difficulty, higher = harder. `aum`, `loss` and `forgetting` need a trajectory, `scores` your own scores.
             `aum` is that of Pleiss et al., of logits; the authors of CCS take margins of probabilities.
-        beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction:
-            .3 log10(.5 / fraction), within 0 and .5.
+        beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction and
+            the errors: .3 log10(.5 / fraction), within 0 and .5, and at most the share that the models, or the first
+            epoch of the trajectory, get wrong, or .1 if this is more (own scores and counts: no such limit).
         strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
     """
-    dropped = default_beta(task.fraction) if beta is None else beta
     require(
-        0 <= dropped < 1,
+        beta is None or 0 <= beta < 1,
         f"ccs: beta must be in [0, 1), not {beta}",
         "pass the share to drop, such as beta=0.1, or None",
     )
     require(strata >= 1, f"ccs: strata must be at least 1, not {strata}", "pass 1 or more")
-    scores_N = difficulty(task.candidates, score)
+    if beta is None:
+        scores_N, wrong = difficulty_and_errors(task.candidates, score)
+        dropped = default_beta(task.fraction, wrong)
+    else:
+        scores_N, dropped = difficulty(task.candidates, score), beta
 
     def pick(group: Group) -> tuple[Tensor, None]:
         n, k = len(group.members_M), group.budget
@@ -90,7 +95,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
         local_K = _cover(scores_M[easy_M], k, min(strata, k), task.generator)
         return easy_M[local_K].to(scores_N.device), None
 
-    return per_group(task, pick, scores_N)
+    return replace(per_group(task, pick, scores_N), chosen={"beta": dropped})
 
 
 @register("dual", models=2, passes=1, features=False, trajectory=True)
