@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.tables import difference, paired
-from lipt.selection.auto import CONTINUED_GAINS
+from lipt.selection.measured import CONTINUED_GAINS
 from tests.docs.pages import ROOT
 
 PAGE = " ".join((ROOT / "docs/results/start.md").read_text(encoding="utf-8").split())

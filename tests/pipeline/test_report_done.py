@@ -61,15 +61,17 @@ def test_a_proxy_of_another_kind_is_named(folder: Path) -> None:
 
 
 def test_dual_is_said_to_prefer_easier_images_where_less_is_kept() -> None:
-    assert _rule("dual", {"sampling": "beta"}).endswith("The smaller the share that is kept, the easier the images.")
-    assert "at random" not in _rule("dual", {"sampling": "top"})
+    assert _rule("dual", {"sampling": "beta"}, 0.1).endswith(
+        "The smaller the share that is kept, the easier the images."
+    )
+    assert "at random" not in _rule("dual", {"sampling": "top"}, 0.1)
 
 
 def test_how_many_hard_images_ccs_leaves_out_is_said() -> None:
-    assert _rule("ccs", {"beta": 0.2097}) == (
-        "It leaves out the hardest 20.97 %, then picks evenly from easy to hard images."
-    )
-    assert _rule("ccs", {"beta": 0.0}) == "It picks evenly from easy to hard images."
+    said = "It leaves out the hardest {}, then picks evenly from easy to hard images."
+    assert _rule("ccs", {"beta": 0.2097}, 0.1) == said.format("21 %")
+    assert _rule("ccs", {"beta": 0.5}, 0.9) == said.format("10 %")  # the others are needed to fill the budget
+    assert _rule("ccs", {"beta": 1e-7}, 0.49) == "It picks evenly from easy to hard images."
 
 
 def test_pre_training_in_epochs_does_not_depend_on_raptr_in_the_main_training(folder: Path) -> None:

@@ -26,15 +26,15 @@ from lipt.report.terminal import print_table, print_text
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
-from lipt.selection.auto import WORTH
+from lipt.selection.measured import WORTH
 
 _SEEN = min(each.passes[0] for each in WORTH)
 _AT = " and ".join(f"{100 * share:g}" for share in sorted({each.share for each in WORTH}))
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
     "has the tables.",
-    "On Fashion-MNIST, which is easier, most of these gains were gone (docs/results/other-data.md): measure on your "
-    "data with `lipt compare` before you rely on one.",
+    "On other data most gains were smaller, and some choices lost (docs/results/other-data.md): measure on your data "
+    "with `lipt compare` before you rely on one.",
     "in steps: length of the training in which we measured that gain. Compare only rows of the same length: in longer "
     "trainings fresh draws gain more.",
     "You pay for the 10 epochs once. Trainings can start from their weights (`start`), which gained most. For "

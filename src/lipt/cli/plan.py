@@ -93,7 +93,7 @@ def plan(
     gpu_hours: float | None,
     output: str,
 ) -> None:
-    """Predict time, GPU hours, bytes and memory of each stage of CONFIG, and the first bottleneck.
+    """Predict time, bytes and memory of each stage of CONFIG, and the first bottleneck.
 
     Show measured times too, if the workspace holds a report of this run. With --advise, compare what could be kept.
 

@@ -25,7 +25,7 @@ from lipt.forecast.calibration import calibrate, measured
 from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Fit, Machine
 from lipt.forecast.sample import Sample
-from lipt.forecast.sizes import DataSize, is_ingested, stored_dataset
+from lipt.forecast.sizes import SIZES, DataSize, is_ingested, stored_dataset
 from lipt.forecast.speed import name_of_device
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, breaks, forecast
@@ -77,7 +77,7 @@ def predict(
     raise_all(problems(config, None))
     sample = dataset = None
     if described is None:
-        sample = None if is_ingested(ctx) else Sample.of(ctx)
+        sample = _sample(ctx)
         typed = shlex.join([config_path, *(word for each in overrides for word in ("--set", each))])
         data = DataSize.listed(ctx, sample) if sample else DataSize.stored(ctx, typed)
         dataset = sample.dataset if sample else stored_dataset(ctx)
@@ -186,6 +186,15 @@ def _tflops(rate: float) -> str:
 
 def _said(name: str, given: Collection[str]) -> str:
     return "" if name in given else f" (assumed, -m {name}=…)"
+
+
+def _sample(ctx: Context) -> Sample | None:
+    """As `Sample.of`, or None if the images are ingested. Errors also say how to predict data that are elsewhere."""
+    try:
+        return None if is_ingested(ctx) else Sample.of(ctx)
+    except UsageError as error:
+        elsewhere = f"if the images are elsewhere, give their sizes: {SIZES}"
+        raise UsageError(error.message, f"{error.remedy}; {elsewhere}") from None
 
 
 def _show(

@@ -22,9 +22,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Run": {
         "init": Verb("init", "Write an example into the current folder.", "lipt init quickstart"),
         "doctor": Verb("doctor", "Check that a configuration can run here.", "lipt doctor photos.yaml"),
-        "plan": Verb(
-            "plan", "Predict time, GPU hours, bytes and memory, and the first bottleneck.", "lipt plan photos.yaml"
-        ),
+        "plan": Verb("plan", "Predict time, bytes and memory, and the first bottleneck.", "lipt plan photos.yaml"),
         "run": Verb("run", "Run a configuration from data to report.", "lipt run 01-quickstart.yaml"),
         "compare": Verb(
             "run", "Run LiPT and its baselines over several seeds; print one table.", "lipt compare 01-quickstart.yaml"

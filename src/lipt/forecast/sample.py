@@ -14,7 +14,7 @@ from lipt.errors import RunError
 from lipt.runtime.artifact import CHUNKS
 from lipt.runtime.chunk_store import is_chunk_store
 from lipt.runtime.context import Context
-from lipt.runtime.dataset import open_apart
+from lipt.runtime.dataset import listing, open_apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,7 @@ class Sample:
         if is_chunk_store(data) or not recognise(data.source, data.format).is_here(data.source):
             return None
         source = open_apart(data, ctx.workspace.store.at(CHUNKS))
+        listing(ctx, source)  # is kept, so that nothing lists the source again
         sampled = _Sampled(source)
         if data.image_size is None:
             check_one_size(sampled)
@@ -58,7 +59,7 @@ class Sample:
             span_bytes=span_bytes,
             thumbnail_bytes=small,
             about=f"data.source: {data.source} is not ingested yet{besides(source.left_out)}: the sizes come from "
-            f"listing it and reading {len(sampled.rows):,} of its images",
+            f"listing it and reading {len(sampled.rows):,} of its images{sampled.refused}",
         )
 
 
@@ -67,6 +68,7 @@ class _Sampled(Source):
 
     Attributes:
         rows: their positions in the training split.
+        refused: what to say of the others; empty if there are none.
     """
 
     def __init__(self, source: Source) -> None:
@@ -80,6 +82,7 @@ class _Sampled(Source):
                 broken.append(error)
         if not self.rows:
             raise broken[0]
+        self.refused = f"; ingestion will refuse {len(broken):,} more, such as: {broken[0].message}" if broken else ""
         self.name, self.classes = source.name, source.classes
         labels_N = source.splits["train"][self.rows]
         names = [source.names["train"][row] for row in self.rows]

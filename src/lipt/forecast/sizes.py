@@ -26,6 +26,8 @@ from lipt.stages.ingest import ingest
 from lipt.training.flops import flops_per_image
 from lipt.training.raptr import block_flops, has_batchnorm, skippable_blocks
 
+#: The options that describe data which are not here.
+SIZES = "--images N --image-kb KB --classes C --set data.image_size=PX"
 #: Measured bytes: an index row on disk with a file name; the overhead of each tensor in a file of weights.
 _INDEX_ROW, _TENSOR_HEADER = 16, 84
 #: Measured bytes of a square thumbnail, and per pixel: CIFAR-10 at 8 to 32 pixels.
@@ -199,8 +201,7 @@ def _store_of(ctx: Context, thumbnails: int | None, typed: str) -> Store:
     if found is None:
         raise UsageError(
             f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
-            f"run `lipt stage ingest {typed}` first, or give: --images N --image-kb KB --classes C "
-            "--set data.image_size=PX",
+            f"run `lipt stage ingest {typed}` first, or give: {SIZES}",
         )
     if thumbnails:
         found = ctx.artifact(thumbnails_ref(found, thumbnails))

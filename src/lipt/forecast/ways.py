@@ -18,7 +18,8 @@ from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget
 from lipt.runtime.algorithm import algorithm_of, proxy_width
 from lipt.runtime.budgets import kept_images, passes_of
-from lipt.selection.auto import DUAL_GAINS, MEASURED_EPOCHS, THETA_P_GAINS, rule_by_passes
+from lipt.selection.auto import rule_by_passes
+from lipt.selection.measured import DUAL_GAINS, MEASURED_EPOCHS, THETA_P_GAINS
 
 Way = Literal["random", "continued", "theta_p", "proxy", "trajectory", "rs2", "all"]
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The file in the folder of a lost jigsaw or model that holds the reason.
 _LOST = "lost.json"
+#: The stages that leave it.
+_NOTING = ("initialise", "pretrain")
 _ASKED_AT_ONCE = 32
 
 
@@ -132,7 +134,7 @@ def spread(
         return {}
     here = ThisPod.find()
     if here is None:
-        for item in missing:
+        for item in missing if stage in _NOTING else ():
             ctx.workspace.store.delete(f"{stage_of(item).ref}/{_LOST}")
         try:
             worker(address, stage, missing, merged)

@@ -7,15 +7,8 @@ from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import (
-    AUTO,
-    CONTINUED_SHARES,
-    RuleByPasses,
-    auto_reason,
-    continued_reason,
-    other_network_reason,
-    rule_by_passes,
-)
+from lipt.selection.auto import AUTO, auto_reason, continued_reason, other_network_reason, rule_by_passes
+from lipt.selection.measured import CONTINUED_SHARES, RuleByPasses
 from lipt.selection.needs import Size
 from lipt.selection.options import bind_options, keywords
 from lipt.selection.registry import lookup, names

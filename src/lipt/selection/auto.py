@@ -1,120 +1,33 @@
-"""The default: algorithm and options by fraction, and the measurements that it follows."""
+"""The default: algorithm and options by fraction, and why."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from lipt.selection.measured import (
+    CONTINUED_GAINS,
+    DUAL_GAINS,
+    ELSEWHERE_GAINS,
+    MEASURED_EPOCHS,
+    OTHER_KIND_GAINS,
+    OTHER_NETWORK_GAINS,
+    PAYS_UNTIL,
+    RULES_BY_PASSES,
+    THETA_P_GAINS,
+    TRAJECTORY_PAYS_UNTIL,
+    WORTH,
+    RuleByPasses,
+    Worth,
+)
 
 if TYPE_CHECKING:
     from lipt.selection.inputs.candidates import Candidates
 
 AUTO = "auto"
-#: Above this share, scores without a trajectory gained little or nothing over class-balanced random.
-PAYS_UNTIL = 0.05
-#: The largest share that was measured with scores along the trajectory of a training.
-TRAJECTORY_PAYS_UNTIL = 0.3
-#: Points that `ccs` on the scores of theta_p gained over class-balanced random on CIFAR-10, by steps and share.
-THETA_P_GAINS: Mapping[int, Mapping[float, str]] = {
-    500: {0.01: "+8.8 ± 3.4", 0.05: "+2.6 ± 0.9", 0.1: "+1.6 ± 1.3", 0.2: "+1.5 ± 1.5", 0.3: "+1.3 ± 0.8"},
-    2000: {0.01: "+8.3 ± 2.1", 0.05: "+1.2 ± 1.4", 0.1: "−0.3 ± 0.6", 0.2: "−0.7 ± 1.5", 0.3: "−0.9 ± 1.9"},
-    8000: {0.01: "+8.7 ± 1.4", 0.05: "+1.3 ± 1.5", 0.1: "−4.4 ± 1.2", 0.2: "−4.6 ± 1.3", 0.3: "−4.0 ± 2.0"},
-}
-#: Points that `dual` on ten epochs of the trained network gained over class-balanced random, by steps and share.
-DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
-    500: {0.01: "+9.2 ± 2.9", 0.05: "+4.5 ± 0.3", 0.1: "+4.2 ± 0.5", 0.2: "+2.9 ± 2.3", 0.3: "+0.1 ± 1.3"},
-    2000: {0.01: "+9.7 ± 1.9", 0.05: "+2.7 ± 1.0", 0.1: "+2.8 ± 0.8", 0.2: "+4.8 ± 1.2", 0.3: "+4.0 ± 1.6"},
-    8000: {0.01: "+9.8 ± 1.9", 0.05: "+6.1 ± 1.0", 0.1: "+1.2 ± 1.8", 0.2: "−0.8 ± 1.9", 0.3: "+0.0 ± 0.4"},
-}
-#: Points over class-balanced random on an easier data set: algorithm -> share -> (points, steps). `ccs` on the scores
-#: of theta_p; the others along ten epochs.
-FASHION_GAINS: Mapping[str, Mapping[float, tuple[str, int]]] = {
-    "ccs": {0.01: ("+1.0 ± 1.1", 500), 0.1: ("+0.7 ± 0.9", 500)},
-    "dual": {0.01: ("+0.6 ± 1.2", 500), 0.1: ("+1.0 ± 0.8", 500)},
-    "dyn_unc": {0.1: ("+1.0 ± 0.9", 2000)},
-}
-
 #: Leads every number that is not of the user's images.
 _OURS = "In our own measurements on CIFAR-10, not on your images"
-#: Of the trajectories along which the rules below were measured. A shorter one gained less.
-MEASURED_EPOCHS = 10
-
-
-class RuleByPasses(NamedTuple):
-    """A rule, and for which shares and passes it gained more than `dual`.
-
-    Both rules read the trajectory of the trained network, of `MEASURED_EPOCHS` epochs.
-    """
-
-    algorithm: str
-    share: float
-    """That was measured."""
-    shares: tuple[float, float]
-    """Around it, where `auto` follows the measurement."""
-    passes: tuple[float, float]
-    """`auto` takes the rule if the training sees each kept image this often: at least, at most."""
-    steps: int
-    """Of the training in which the gains were measured."""
-    over_dual: str
-    """Points over `dual`."""
-    gain: str
-    """Points over class-balanced random."""
-
-
-#: The passes at which the gains were measured: 222, 113, 28, 56, 57, 2.4 and 9.5. The first that holds counts.
-RULES_BY_PASSES = (
-    RuleByPasses("dyn_unc", 0.05, (0.04, 0.07), (100, math.inf), 8000, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
-    RuleByPasses("dyn_unc", 0.1, (0.07, 0.14), (100, math.inf), 8000, over_dual="+3.8 ± 0.7", gain="+5.0 ± 1.9"),
-    RuleByPasses("dyn_unc", 0.1, (0.07, 0.14), (25, math.inf), 2000, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
-    RuleByPasses("ccs", 0.05, (0.03, 0.07), (50, math.inf), 2000, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
-    RuleByPasses("dyn_unc", 0.2, (0.14, 0.25), (50, math.inf), 8000, over_dual="+1.1 ± 0.8", gain="+0.3 ± 1.3"),
-    RuleByPasses("dyn_unc", 0.3, (0.25, 0.3), (2, 5), 500, over_dual="+1.4 ± 1.0", gain="+1.5 ± 0.9"),
-    RuleByPasses("dyn_unc", 0.3, (0.25, 0.3), (5, 20), 2000, over_dual="+2.1 ± 1.8", gain="+6.1 ± 2.1"),
-)
-
-
-class Worth(NamedTuple):
-    """A choice that gained more than a class-balanced random subset which got its FLOPs as more steps."""
-
-    scorer: Literal["proxy", "trajectory"]
-    """Ten epochs of the network at half its width, or of the network itself; the algorithm is that of `auto`."""
-    share: float
-    """That was measured."""
-    shares: tuple[float, float]
-    """Around it, where the measurement is followed."""
-    passes: tuple[float, float]
-    """It holds if the training sees each kept image this often: at least, at most."""
-    steps: int
-    """Of the training in which the gain was measured."""
-    gain: str
-    """Points over the random subset with the same FLOPs."""
-
-
-#: Measured at 111, 113 and 222 passes. The first that holds counts. At 10 % half the width was not shown to pay.
-WORTH = (
-    Worth("proxy", 0.05, (0.03, 0.07), (100, math.inf), 4000, gain="+6.6 ± 3.6"),
-    Worth("trajectory", 0.1, (0.07, 0.14), (100, math.inf), 8000, gain="+3.2 ± 2.0"),
-    Worth("trajectory", 0.05, (0.03, 0.07), (100, math.inf), 8000, gain="+8.7 ± 2.4"),
-)
-#: Points that Dyn-Unc gained over class-balanced random in 2,000 steps that started from the weights of the network
-#: whose trajectory it read, by share.
-CONTINUED_GAINS: Mapping[float, str] = {0.05: "+0.3 ± 0.4", 0.1: "−1.5 ± 0.1", 0.2: "−2.2 ± 0.3"}
-#: The shares where `auto` follows these measurements: the larger the share, the more a choice loses.
-CONTINUED_SHARES = (0.03, TRAJECTORY_PAYS_UNTIL)
-#: Points that `ccs` gained over class-balanced random along the trajectory of another network than the trained one.
-OTHER_NETWORK_GAINS: Mapping[str, str] = {
-    "a network of half the width": "+3.1 ± 0.5",
-    "half the usual width of 64": "+3.9 ± 3.7",
-    "ten disjoint models": "+1.25 ± 1.17",
-    "half the width after two epochs in place of ten": "−1.1 ± 1.0",
-    "half the width on images of 8 x 8 pixels": "−2.1 ± 1.1",
-}
-#: The same at 1 %, in networks of another kind along the trajectory of a ResNet-18.
-OTHER_KIND_GAINS: Mapping[str, str] = {
-    "a WRN-28": "+8.5 ± 1.3",
-    "a vision transformer": "+5.5 ± 1.1",
-    "a plain ConvNet": "+4.5 ± 0.4",
-}
 
 
 def worth_its_cost(fraction: float, passes: float, scorers: Collection[str]) -> Worth | None:
@@ -147,14 +60,16 @@ def _holds(measured: Worth | RuleByPasses, fraction: float, passes: float) -> bo
 
 
 def default_beta(fraction: float, wrong: float) -> float:
-    """The share of hardest samples that `ccs` drops by default: .3 log10(.5 / fraction), within 0 and .5, and at most
-    as many as a barely trained model gets wrong, or a tenth if these are more.
+    """The share of hardest samples that `ccs` drops by default: the smaller of two shares.
 
-    .5 at 1 %, .3 at 5 %, .2 at 10 %, .1 at 20 %, 0 from 50 % on. A small subset gains little from hard samples, which
-    need many similar ones to be learned (Sorscher et al. 2022). How many are too hard depends on the data: at 1 % half
-    was right for CIFAR-10, where theta_p is wrong for half, and too much for Fashion-MNIST, where it is wrong for a
-    fifth, and for MNIST: docs/results/other-data.md. The values that Zheng et al. 2023 tuned for CIFAR-10 and -100 are
-    higher (0 and .2 at 50 %, .3 and .5 at 10 %): for AUM, and for a cut over all classes together.
+    One is .3 log10(.5 / fraction), within 0 and .5: .5 at 1 %, .3 at 5 %, .2 at 10 %, .1 at 20 %, 0 from 50 % on. The
+    other is the share that a barely trained model gets wrong, but at least .1.
+
+    A small subset gains little from hard samples, which need many similar ones to be learned (Sorscher et al. 2022).
+    How many are too hard depends on the data: at 1 % half was right for CIFAR-10, where theta_p is wrong for half, and
+    too much for Fashion-MNIST, where it is wrong for a fifth, and for MNIST: docs/results/other-data.md. The values
+    that Zheng et al. 2023 tuned for CIFAR-10 and -100 are higher (0 and .2 at 50 %, .3 and .5 at 10 %): for AUM, and
+    for a cut over all classes together.
 
     Args:
         wrong: share of the candidates for which theta_p, or the first epoch of a trajectory, predicts another class.
@@ -220,17 +135,17 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         if rule := rule_by_passes(fraction, passes, epochs):
-            fashion = _on_fashion_mnist(rule.algorithm, fraction) if rule.algorithm == "dyn_unc" else ""
+            elsewhere = _elsewhere(rule.algorithm, fraction) if rule.algorithm == "dyn_unc" else ""
             own = f". This training has {steps:,} steps" if steps < rule.steps else ""
             return (
                 f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. {_OURS}: in such a "
                 f"training, {rule.steps:,} steps on {100 * rule.share:g} %, {rule.algorithm} gained {rule.over_dual} "
-                f"points over dual along a trajectory, and {rule.gain} over class-balanced random{fashion}{own}"
+                f"points over dual along a trajectory, and {rule.gain} over class-balanced random{elsewhere}{own}"
             )
         shorter = ". That was along ten epochs: at 10 % in 500 steps two gained +1.8 ± 0.7, ten +4.2 ± 0.6"
         return (
             f"auto takes dual up to 30 % of the data if there is a trajectory. {_OURS}, its gain over class-balanced "
-            f"random was: {_by_steps(DUAL_GAINS, fraction)}{_on_fashion_mnist(name, fraction)}"
+            f"random was: {_by_steps(DUAL_GAINS, fraction)}{_elsewhere(name, fraction)}"
             f"{shorter if epochs < MEASURED_EPOCHS else ''}"
         )
     better = ""
@@ -246,7 +161,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
     if name == "ccs":
         return (
             f"auto takes ccs up to 5 % of the data. {_OURS}, its gain over class-balanced random was: "
-            f"{_by_steps(THETA_P_GAINS, fraction)}{_on_fashion_mnist(name, fraction)}{better}"
+            f"{_by_steps(THETA_P_GAINS, fraction)}{_elsewhere(name, fraction)}{better}"
         )
     trained = (
         ""
@@ -293,11 +208,12 @@ def _by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) -> str:
     return "; ".join(f"{gain} points at {100 * share:g} % in {steps:,} steps" for steps, gain in told.items())
 
 
-def _on_fashion_mnist(algorithm: str, fraction: float) -> str:
-    """What the algorithm gained there, at the nearest share."""
-    share = _nearest_of(FASHION_GAINS[algorithm], fraction)
-    gain, steps = FASHION_GAINS[algorithm][share]
-    return f". On Fashion-MNIST the gain over random was {gain} points at {100 * share:g} % in {steps:,} steps"
+def _elsewhere(algorithm: str, fraction: float) -> str:
+    """What the algorithm gained on other data, at the nearest share."""
+    share = _nearest_of(ELSEWHERE_GAINS[algorithm], fraction)
+    steps, gains = ELSEWHERE_GAINS[algorithm][share]
+    told = ", ".join(f"{gain} on {data}" for data, gain in gains.items())
+    return f". On other data the gain over random was, in points at {100 * share:g} % in {steps:,} steps: {told}"
 
 
 def _nearest_of(shares: Iterable[float], fraction: float) -> float:

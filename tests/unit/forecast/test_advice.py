@@ -23,14 +23,14 @@ from lipt.flow.dag import has_swarm
 from lipt.forecast.ways import GAINS, LABELS, RS2_GAINS, SHARES, _to_paste, configured, settings_of
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
-from lipt.selection.auto import (
+from lipt.selection.auto import rule_by_passes
+from lipt.selection.measured import (
     DUAL_GAINS,
-    FASHION_GAINS,
+    ELSEWHERE_GAINS,
     OTHER_KIND_GAINS,
     OTHER_NETWORK_GAINS,
     RULES_BY_PASSES,
     WORTH,
-    rule_by_passes,
 )
 from tests.programs import on_terminal
 from tests.tiny import TINY
@@ -395,5 +395,6 @@ def test_every_gain_is_a_measured_one() -> None:
     named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []
     fashion = (DOCS / "results/other-data.md").read_text(encoding="utf-8")
-    elsewhere = [gain for gains in FASHION_GAINS.values() for gain, _ in gains.values()]
+    told = [gains for by_share in ELSEWHERE_GAINS.values() for _, gains in by_share.values()]
+    elsewhere = [gain for gains in told for gain in gains.values()]
     assert [gain for gain in elsewhere if f"{gain}**" not in fashion and f"| {gain} |" not in fashion] == []

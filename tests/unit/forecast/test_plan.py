@@ -206,6 +206,18 @@ def test_a_plan_before_ingestion_predicts_what_one_after_it_does(
         assert one["wall_s"] == pytest.approx(other["wall_s"], rel=0.02, abs=1e-3)
 
 
+def test_a_plan_before_ingestion_measures_here_and_names_broken_images(tmp_path: Path) -> None:
+    path, photos = tmp_path / "run.yaml", a_folder(tmp_path / "photos")
+    path.write_text(yaml.safe_dump(TINY | {"data": {"source": str(photos), "image_size": 12}}))
+    (photos / "train/cat/0.png").write_bytes(b"no image")
+    planned = json.loads(CliRunner().invoke(cli, ["plan", str(path), "-o", "json"]).output)
+    assert "63 of its images; ingestion will refuse 1 more, such as: " in planned["assumptions"][0]
+    assert any(note.startswith("decoding in one process, measured") for note in planned["assumptions"])
+    elsewhere = CliRunner().invoke(cli, ["plan", str(path), "--set", f"data.source={tmp_path / 'none'}"]).exception
+    assert isinstance(elsewhere, UsageError)
+    assert "if the images are elsewhere, give their sizes: --images N" in (elsewhere.remedy or "")
+
+
 @pytest.mark.parametrize(
     ("settings", "size"),
     [({}, 59), ({"processes": 3}, 20), ({"train": {"raptr": {}}}, 59)],

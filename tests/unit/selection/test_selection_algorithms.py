@@ -139,26 +139,33 @@ def test_default_beta_shrinks_with_the_fraction() -> None:
         assert betas == pytest.approx([min(most, part) for part in (0.5, 0.5, 0.3, 0.21, 0.119, 0, 0)], abs=0.001)
 
 
-@pytest.mark.parametrize("score", ["el2n", "grand", "entropy", "aum", "scores"])
-@pytest.mark.parametrize("models", [1, 2])
-def test_ccs_drops_what_the_scorer_gets_wrong(score: str, models: int) -> None:
-    """The default beta, against predictions that are counted here."""
-    candidates = make(200, 4, 5, models=models)
-    labels = candidates.labels_N
-    if score == "aum":
-        margins = [torch.randn(200, 3, generator=torch.Generator().manual_seed(seed)) for seed in range(models)]
-        shape = torch.full((200, 3), 0.5)
-        trajectories = [Trajectory(p_NT=shape, error_NT=shape, margin_NT=margin) for margin in margins]
-        candidates = replace(candidates, trajectories=trajectories)
-        wrong = [float((margin[:, 0] < 0).double().mean()) for margin in margins]
+@pytest.mark.parametrize("score", ["el2n", "grand", "entropy", "aum", "el2n along trajectories", "scores"])
+@pytest.mark.parametrize(("wrong", "dropped"), [(0.15, 0.15), (0.02, 0.1), (0.8, 0.3)])
+def test_ccs_drops_what_the_scorer_gets_wrong(score: str, wrong: float, dropped: float) -> None:
+    """At 5 %, from the tenth that it drops at least to .3."""
+    candidates = make(200, 4, 5, models=2)
+    labels_N, few = candidates.labels_N, round(200 * wrong)
+    for first, each in zip((0, 100), candidates.outputs, strict=True):  # the two models fail on different samples
+        right_N = torch.ones(200, dtype=torch.bool)
+        right_N[torch.arange(first, first + few) % 200] = False
+        own_N1 = torch.where(right_N, each.logits_NC.max() + 1, each.logits_NC.min() - 1)[:, None]
+        each.logits_NC.scatter_(1, labels_N[:, None], own_N1)
+    if score in ("aum", "el2n along trajectories"):
+        margin_NT = torch.tensor([1.0, -1.0, -1.0]).repeat(200, 1)  # only the first epoch counts
+        margin_NT[:few, 0] = -1
+        even_NT = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+        candidates = replace(candidates, trajectories=[Trajectory(p_NT=even_NT, error_NT=even_NT, margin_NT=margin_NT)])
     elif score == "scores":
-        candidates, wrong = replace(candidates, scores_N=torch.arange(200.0)), [1.0]
-    else:
-        wrong = [float((each.logits_NC.argmax(1) != labels).double().mean()) for each in candidates.outputs]
-    picked = select("ccs", candidates, fraction=0.05, score=score)
-    beta = picked.options["beta"]
-    assert beta == pytest.approx(min(0.3, np.mean(wrong)), abs=1e-6)
+        candidates, dropped = replace(candidates, scores_N=torch.arange(200.0)), 0.3
+    picked = select("ccs", candidates, fraction=0.05, score=score.partition(" ")[0])
+    assert picked.options["beta"] == pytest.approx(dropped, abs=1e-6)
     assert select("ccs", candidates, fraction=0.05, **picked.options).indices_K.tolist() == picked.indices_K.tolist()
+
+
+def test_a_model_that_knows_nothing_gets_all_wrong() -> None:
+    candidates = make(200, 4, 5)
+    candidates.outputs[0].logits_NC.zero_()
+    assert select("ccs", candidates, fraction=0.01).options["beta"] == 0.5
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.1])

@@ -94,7 +94,7 @@ def _choice(outcome: Outcome) -> str:
     name = str(subset["algorithm"])
     return (
         f"{count:,} of the {candidates:,} candidates ({format_budget(config.select.fraction)}), by the algorithm "
-        f"{name}. {_rule(name, subset['options'])}{_how_chosen(outcome)} {_model(outcome)}"
+        f"{name}. {_rule(name, subset.get('options', {}), count / candidates)}{_how_chosen(outcome)} {_model(outcome)}"
     )
 
 
@@ -121,13 +121,18 @@ _RULES = {
 }
 
 
-def _rule(name: str, options: Mapping[str, Any]) -> str:
-    """What the algorithm does, in plain words where there are some."""
+def _rule(name: str, options: Mapping[str, Any], kept: float) -> str:
+    """What the algorithm does, in plain words where there are some.
+
+    Args:
+        options: of the algorithm, as it ran; empty in an artifact of an older LiPT.
+        kept: share of the candidates.
+    """
     if name == "ccs":
-        evenly = "picks evenly from easy to hard images."
-        dropped = format_percent(options["beta"])
-        return f"It leaves out the hardest {dropped}, then {evenly}" if options["beta"] else f"It {evenly}"
-    if name == "dual" and options["sampling"] == "top":
+        dropped = min(options.get("beta", 0.0), 1 - kept)
+        first = f"leaves out the hardest {format_percent(dropped, 0)}, then " if dropped >= 0.005 else ""
+        return f"It {first}picks evenly from easy to hard images."
+    if name == "dual" and options.get("sampling") == "top":
         return "It keeps the images on which the predictions vary most, if their label is improbable."
     return _RULES.get(name) or f"Its rule: {describe(name).picks.replace('`', '')}."
 

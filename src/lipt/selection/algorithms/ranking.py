@@ -102,8 +102,9 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
 
 
 def difficulty_and_errors(candidates: Candidates, score: Difficulty) -> tuple[Tensor, float]:
-    """The difficulty (N,), and for which share of the candidates a barely trained model is wrong: the mean over the
-    models, in the same pass, or over the first epochs of the trajectories; 1 if own scores or counts do not tell.
+    """The difficulty (N,), and the share of the candidates that the models get wrong, found in the same pass.
+
+    With trajectories it is the share that their first epochs get wrong. Own scores and counts do not tell it: then 1.
 
     Raises:
         UsageError: as `difficulty`.
@@ -111,7 +112,7 @@ def difficulty_and_errors(candidates: Candidates, score: Difficulty) -> tuple[Te
     if score == "scores" or (score == "forgetting" and not candidates.trajectories):
         return difficulty(candidates, score), 1.0
     if score in DIFFICULTIES and (candidates.trajectories or score != "el2n"):
-        wrong = [float((each.margin_NT[:, 0] < 0).double().mean()) for each in trajectories_of(candidates, score)]
+        wrong = [float((each.margin_NT[:, 0] <= 0).double().mean()) for each in trajectories_of(candidates, score)]
         return difficulty(candidates, score), sum(wrong) / len(wrong)
 
     def both_N2(block: Candidates) -> Tensor:
@@ -119,7 +120,7 @@ def difficulty_and_errors(candidates: Candidates, score: Difficulty) -> tuple[Te
         return torch.stack([scores_N, _errors(block).to(scores_N.dtype)], 1)
 
     columns_N2 = per_sample(candidates, both_N2)
-    return columns_N2[:, 0], float(columns_N2[:, 1].mean(dtype=torch.float64))
+    return columns_N2[:, 0].clone(), float(columns_N2[:, 1].mean(dtype=torch.float64))  # a view would keep both
 
 
 def _of_outputs(block: Candidates, score: Difficulty) -> Tensor:
@@ -129,11 +130,12 @@ def _of_outputs(block: Candidates, score: Difficulty) -> Tensor:
 
 
 def _errors(block: Candidates) -> Tensor:
-    """The share of the models (N,) for which another class than the own one has the largest logit."""
+    """The share of the models (N,) for which another class has a logit as large as the own one, or larger."""
 
     def wrong_B(outputs: Outputs, rows: slice) -> Tensor:
-        logits_BC = outputs.logits(rows)
-        return (logits_BC.gather(1, block.labels_N[rows, None])[:, 0] < logits_BC.amax(1)).float()
+        logits_BC, own_B1 = outputs.logits(rows), block.labels_N[rows, None]
+        others_BC = logits_BC.scatter(1, own_B1, -torch.inf)
+        return (logits_BC.gather(1, own_B1)[:, 0] <= others_BC.amax(1)).float()
 
     wrong = (per_row(len(block), each.num_classes, partial(wrong_B, each)) for each in block.outputs)
     return sum_of(wrong) / len(block.outputs)

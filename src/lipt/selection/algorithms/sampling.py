@@ -72,8 +72,9 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
         score: difficulty, higher = harder. `aum`, `loss` and `forgetting` need a trajectory, `scores` your own scores.
             `aum` is that of Pleiss et al., of logits; the authors of CCS take margins of probabilities.
         beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction and
-            the errors: .3 log10(.5 / fraction), within 0 and .5, and at most the share that the models, or the first
-            epoch of the trajectory, get wrong, or .1 if this is more (own scores and counts: no such limit).
+            the errors: the smaller of two shares. One is .3 log10(.5 / fraction), within 0 and .5. The other is the
+            share that the models, or the first epoch of the trajectory, get wrong, but at least .1. It presumes barely
+            trained models. Own scores and counts have no such limit.
         strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
     """
     require(
