@@ -90,6 +90,20 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         (
             "race",
             "race_table",
+            "",
+            'map-gtsrb.jsonl --steps 2000 --rounds 500 --rules random dual "ccs el2n" dyn_unc --fractions .1 '
+            '--alone dual dyn_unc "ccs el2n"',
+        ),
+        (
+            "race",
+            "race_table",
+            "",
+            "map-fashion-mnist.jsonl --steps 2000 --rounds 500 --rules random dual dyn_unc --fractions .1 "
+            "--alone dual dyn_unc",
+        ),
+        (
+            "race",
+            "race_table",
             RACE,
             "FILES map-8000-steps.jsonl --steps 8000 --rounds 500 --rounds 2000 --rounds 500 2000 "
             '--rules random dual "ccs el2n" dyn_unc --alone dual "ccs el2n" dyn_unc',
