@@ -135,7 +135,9 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         if rule := rule_by_passes(fraction, passes, epochs):
-            elsewhere = _elsewhere(rule.algorithm, fraction) if rule.algorithm == "dyn_unc" else ""
+            elsewhere = ""
+            if rule.algorithm == "dyn_unc":
+                elsewhere = f"{_elsewhere(rule.algorithm, fraction)}; a race (`select.race`) did not choose it there"
             own = f". This training has {steps:,} steps" if steps < rule.steps else ""
             return (
                 f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. {_OURS}: in such a "

@@ -130,5 +130,7 @@ def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: 
 def test_auto_says_that_a_training_has_fewer_steps_than_the_measured_one() -> None:
     said = auto_reason(0.05, balanced=True, epochs=10, passes=100, steps=300)
     assert "and +10.5 ± 2.6 over class-balanced random. On other data the gain over random was, in points at " in said
-    assert said.endswith(" on traffic signs. This training has 300 steps")
+    assert said.endswith(
+        " on traffic signs; a race (`select.race`) did not choose it there. This training has 300 steps"
+    )
     assert "This training has" not in auto_reason(0.05, balanced=True, epochs=10, passes=222, steps=8000)
