@@ -101,6 +101,16 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
             "map-fashion-mnist.jsonl --steps 2000 --rounds 500 --rules random dual dyn_unc --fractions .1 "
             "--alone dual dyn_unc",
         ),
+        *(
+            (
+                "race",
+                "race_table",
+                f"race-{name}.jsonl map-{name}.jsonl",
+                'FILES --steps 500 --rounds 40 --rounds 100 --rules random dual "ccs el2n" "ccs el2n, theta_p" '
+                '--fractions .01 --alone dual "ccs el2n, theta_p"',
+            )
+            for name in ("mnist", "fashion-mnist", "gtsrb")
+        ),
         (
             "race",
             "race_table",
