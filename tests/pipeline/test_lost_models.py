@@ -11,7 +11,7 @@ import pytest
 
 from lipt.config import override
 from lipt.errors import RunError
-from lipt.flow import compare, dag
+from lipt.flow import compare, dag, initial_models
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.dag import prepare, run
 from lipt.flow.outcome import Outcome
@@ -32,7 +32,7 @@ CHANGES: dict[str, Any] = {"score": SCORE, "select": {"algorithm": "el2n"}, "tra
 def losing(monkeypatch: pytest.MonkeyPatch, *indices: int) -> None:
     """From now on these models are lost, in other processes too."""
     monkeypatch.setenv(rank_work.LOST_MODELS, ",".join(map(str, indices)))
-    monkeypatch.setattr(dag, "initialise", rank_work.fragile)
+    monkeypatch.setattr(initial_models, "initialise", rank_work.fragile)
 
 
 def indices_of(outcome: Outcome) -> list[int]:

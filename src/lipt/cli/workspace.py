@@ -19,7 +19,7 @@ from lipt.runtime.workspace import Workspace
 
 _DEFAULT = Config.model_fields["workspace"].default
 #: What to do in a workspace that holds artifacts, but no finished run.
-_BEGUN = "if one is going on, wait until it has ended; else the command that began it, such as lipt run CONFIG, goes on"
+_BEGUN = "if one is going on, wait until it has ended; else repeat the command that began it, such as lipt run CONFIG"
 
 
 @click.command()

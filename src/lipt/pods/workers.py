@@ -74,7 +74,8 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
 
 def _do(ctx: Context, prepared: Prepared, stage: str, items: Sequence[int], theta: Artifact | None) -> Made:
     """The artifacts of these items, and the error of each lost one."""
-    from lipt.flow.dag import Scoring, merge_groups, train_jigsaws, train_models  # a process that waits needs no torch
+    from lipt.flow.dag import Scoring, merge_groups, train_jigsaws  # a process that waits needs no torch
+    from lipt.flow.initial_models import train_models
     from lipt.stages.merge import members
 
     match stage:
