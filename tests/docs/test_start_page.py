@@ -13,11 +13,12 @@ from lipt.selection.measured import CONTINUED_GAINS
 from tests.docs.pages import ROOT
 
 PAGE = " ".join((ROOT / "docs/results/start.md").read_text(encoding="utf-8").split())
-LINES = [json.loads(line) for line in (ROOT / "benchmarks/results/start-scorer.jsonl").read_text().splitlines()]
 
 
-def accuracy(**wanted: Any) -> Mapping[int, float]:
-    found = {run["seed"]: 100 * run["accuracy"] for run in LINES if all(run.get(key) == wanted[key] for key in wanted)}
+def accuracy(records: str = "start-scorer", **wanted: Any) -> Mapping[int, float]:
+    lines = (ROOT / f"benchmarks/results/{records}.jsonl").read_text(encoding="utf-8").splitlines()
+    runs = [run for run in map(json.loads, lines) if all(run.get(key) == wanted[key] for key in wanted)]
+    found = {run["seed"]: 100 * run["accuracy"] for run in runs}
     assert sorted(found) == [0, 1, 2, 3, 4]
     return found
 
@@ -40,8 +41,15 @@ def test_a_training_on_all_images(fraction: float, said: str) -> None:
     assert said.format(there.lstrip("+")) in PAGE
 
 
-@pytest.mark.parametrize("share", CONTINUED_GAINS)
-def test_the_gains_that_auto_names(share: float) -> None:
-    chosen, random = (accuracy(fraction=share, rule=rule, start="scorer") for rule in ("dyn_unc", "random"))
-    assert CONTINUED_GAINS[share] == apart(chosen, random)
-    assert CONTINUED_GAINS[share] in PAGE
+@pytest.mark.parametrize(
+    ("records", "start", "rule", "gains"),
+    [
+        ("start-theta-p", "theta_p", "ccs el2n, theta_p", CONTINUED_GAINS["ccs from theta_p"]),
+        ("start-scorer", "scorer", "dyn_unc", CONTINUED_GAINS["dyn_unc from the network of the trajectory"]),
+    ],
+)
+def test_the_gains_that_auto_names(records: str, start: str, rule: str, gains: Mapping[float, str]) -> None:
+    for share, gain in gains.items():
+        chosen, random = (accuracy(records, fraction=share, rule=each, start=start) for each in (rule, "random"))
+        assert gain == apart(chosen, random)
+        assert gain in PAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lipt.runtime.algorithm import contestants, reason_of_auto, selecting
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
+from lipt.selection.measured import CONTINUED_GAINS
 from lipt.stages.select import select
 from lipt.stages.train import train
 from tests.tiny import tiny_context
@@ -163,7 +165,29 @@ def test_a_run_from_the_scorer_selects_at_random_and_says_why(tmp_path: Path) ->
     document = run_with_baseline(ctx)
     ours = document.rows[0]
     assert ours.algorithm == "stratified"
-    assert "starts from the weights of the model that scores" in ours.reason
+    assert ours.reason.startswith("auto takes a random subset for a training that starts from trained weights. In our")
     assert ours.label == "auto (class-balanced random), continued from the model of the trajectory"
     assert len(list(tmp_path.glob("initialise/*/artifact.json"))) == 1
     assert not list(tmp_path.glob("score/*/artifact.json"))
+
+
+@pytest.mark.parametrize(
+    ("score", "fraction", "chosen"),
+    [
+        ({"model": "merged"}, 0.01, "ccs"),
+        ({"model": "merged"}, 0.1, "a random subset"),
+        (SCORE, 0.02, "dual"),
+        (SCORE, 0.1, "a random subset"),
+        (SCORE, 0.35, "a random subset"),
+        (SCORE | {"runs": 3, "disjoint": True}, 0.1, "ccs"),
+    ],
+)
+def test_from_trained_weights_auto_names_no_gain_from_random_weights(
+    tmp_path: Path, score: dict[str, Any], fraction: float, chosen: str
+) -> None:
+    changes = {"score": score, "select": {"algorithm": "auto", "fraction": fraction}, "train": {"start": "continue"}}
+    said = reason_of_auto(tiny_context(tmp_path, changes | {"initialise": {"batch_size": 32}}).config, 50_000)
+    assert said.startswith(f"auto takes {chosen} for a training that starts from trained weights. In our own ")
+    gains = [gain for measured in CONTINUED_GAINS.values() for gain in measured.values()]
+    assert re.findall(r"[+−][\d.]+ ± [\d.]+", said) == gains
+    assert "--advise" not in said

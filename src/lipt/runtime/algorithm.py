@@ -100,10 +100,10 @@ def reason_of_auto(config: Config, candidates: int) -> str:
     """Why `auto` chooses this algorithm from that many candidates, with the measured gain, and what gained more."""
     settings, proxy = config.select, proxy_width(config) is not None
     passes, steps = passes_of(config, candidates), steps_of(config.train, candidates, kept_images(config, candidates))
+    if config.train.start == "continue":
+        return continued_reason(algorithm_of(config))
     if _auto(config) == "dual" and _of_another_network(config):
         return other_network_reason()
-    if _auto(config) == "dual" and _starts_from_scorer(config):
-        return continued_reason(settings.fraction)
     return auto_reason(
         settings.fraction,
         balanced=settings.balanced,

@@ -183,13 +183,16 @@ def _why_random(epochs: int) -> str:
     )
 
 
-def continued_reason(fraction: float) -> str:
-    """Why `auto` selects at random if the training starts from the network whose trajectory it could read."""
-    share = _nearest_of(CONTINUED_GAINS, fraction)
+def continued_reason(algorithm: str) -> str:
+    """What `auto` says of its choice if the training starts from trained weights: only these gains hold for it."""
+    told = (
+        f"{', '.join(f'{gain} points at {100 * share:g} %' for share, gain in gains.items())} ({choice})"
+        for choice, gains in CONTINUED_GAINS.items()
+    )
+    chosen = "a random subset" if algorithm in ("random", "stratified") else algorithm
     return (
-        "auto takes a random subset, because this training starts from the weights of the model that scores. "
-        f"{_OURS}, the gain of Dyn-Unc over class-balanced random from this start was {CONTINUED_GAINS[share]} points "
-        f"at {100 * share:g} % in 2,000 steps"
+        f"auto takes {chosen} for a training that starts from trained weights. {_OURS}, the gain over class-balanced "
+        f"random from such a start was, in 2,000 steps: {'; '.join(told)}"
     )
 
 
