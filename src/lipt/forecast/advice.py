@@ -91,10 +91,7 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
         return Advice(option=option, why=f"{why}. If your training must start from random weights: {other}")
     if worth:
         option = ways[worth.scorer]
-        why = (
-            f"the largest share that fits; this training sees each image {passes:,.0f} times, and in such a training "
-            f"these scores were worth more than their cost: {worth.gain} points at {format_budget(worth.share)}"
-        )
+        why = f"the largest share that fits; this training sees each image {passes:,.0f} times, and {worth.told}"
         if option.steps < worth.steps:
             why += f" (measured in {worth.steps:,} steps; this one has {option.steps:,.0f})"
         return Advice(option=option, why=why)

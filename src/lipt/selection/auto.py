@@ -153,12 +153,10 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
     better = ""
     worth = worth_its_cost(fraction, passes, ("proxy", "trajectory") if proxy else ("trajectory",))
     if worth and not epochs and steps >= worth.steps:
-        network = "at half its width" if worth.scorer == "proxy" else "itself"
         better = (
-            f". This training sees each image {passes:,.0f} times. {_OURS}: in such a training scores of ten epochs of "
-            f"the network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. "
-            "At 10 % a start from the weights of such epochs gained more, with random images. The settings: `lipt plan "
-            "CONFIG --advise --storage GB`"
+            f". This training sees each image {passes:,.0f} times. {_OURS}: {worth.told}. At 10 % "
+            "a start from the weights of such epochs gained more, with random images. The settings: `lipt plan CONFIG "
+            "--advise --storage GB`"
         )
     if name == "ccs":
         return (

@@ -254,9 +254,7 @@ def test_the_advice_follows_the_measurements(path: str, share: float, epochs: in
     assert found["advice"]["settings"] == settings_of(way, share, width if way == "proxy" else None)  # type: ignore[arg-type]
     assert ("If your training must start from random weights: " + other in found["why"]) == bool(other)
     if way == "proxy":
-        assert "sees each image 101 times" in found["why"]
-        assert f"worth more than their cost: {WORTH[0].gain} points at 5 % (measured" in found["why"]
-        assert "measured in 4,000 steps; this one has " in found["why"]
+        assert f"101 times, and {WORTH[0].told} (measured in 4,000 steps; this one has " in found["why"]
     if way == "continued" and share == 0.1:
         assert "gained most (measured in 2,000 steps; this one has " in found["why"]
 
