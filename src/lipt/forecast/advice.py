@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from lipt.forecast.ways import GAINS, LABELS, Option
 from lipt.report.numbers import format_budget, format_bytes, format_seconds
-from lipt.selection.auto import worth_its_cost
+from lipt.selection.auto import gains_by_steps, worth_its_cost
+from lipt.selection.measured import THETA_P_GAINS
 
 #: The shares around 5, 10 and 20 %, where random images were trained from such a start.
 START_SHARES = (0.04, 0.25)
@@ -99,6 +100,6 @@ def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
         why = "the largest share that fits; scores of theta_p were worth their cost at 1 %, and not from 5 % on"
         return Advice(option=ways["random"], why=why)
     if "theta_p" in ways:
-        why = "the largest share that fits; at 1 % scores of theta_p gained 8 points"
+        why = f"the largest share that fits; scores of theta_p gained {gains_by_steps(THETA_P_GAINS, largest)}"
         return Advice(option=ways["theta_p"], why=why)
     return Advice(option=ways["random"], why="the largest share that fits; scores of theta_p exceed your limits")

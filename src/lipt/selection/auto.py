@@ -147,7 +147,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
         shorter = ". That was along ten epochs: at 10 % in 500 steps two gained +1.8 ± 0.7, ten +4.2 ± 0.6"
         return (
             f"auto takes dual up to 30 % of the data if there is a trajectory. {_OURS}, its gain over class-balanced "
-            f"random was: {_by_steps(DUAL_GAINS, fraction)}{_elsewhere(name, fraction)}"
+            f"random was: {gains_by_steps(DUAL_GAINS, fraction)}{_elsewhere(name, fraction)}"
             f"{shorter if epochs < MEASURED_EPOCHS else ''}"
         )
     better = ""
@@ -161,7 +161,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
     if name == "ccs":
         return (
             f"auto takes ccs up to 5 % of the data. {_OURS}, its gain over class-balanced random was: "
-            f"{_by_steps(THETA_P_GAINS, fraction)}{_elsewhere(name, fraction)}{better}"
+            f"{gains_by_steps(THETA_P_GAINS, fraction)}{_elsewhere(name, fraction)}{better}"
         )
     trained = (
         ""
@@ -204,7 +204,7 @@ def other_network_reason() -> str:
     )
 
 
-def _by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) -> str:
+def gains_by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) -> str:
     """The gains at the nearest share, for each number of steps in which it was measured."""
     share = _nearest_of({share for measured in gains.values() for share in measured}, fraction)
     told = {steps: measured[share] for steps, measured in gains.items() if share in measured}
