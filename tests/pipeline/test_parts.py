@@ -23,7 +23,7 @@ from lipt.forecast.machine import Machine
 from lipt.forecast.time import forecast
 from lipt.forecast.work import Work
 from lipt.pods.boxes import dispatch_box
-from lipt.pods.workers import count_pods, open_run, raise_bug, share_of, worker
+from lipt.pods.workers import Loss, count_pods, open_run, raise_bug, share_of, worker
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.runtime.processes import parent, parts
@@ -222,11 +222,11 @@ def test_worker_pods_train_the_models_and_the_box_those_that_are_lost(
     config = tiny_context(tmp_path, TRAJECTORY).config
     done: list[list[int]] = []
 
-    def spread(_spec: Any, where: str, ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, str]:
+    def spread(_spec: Any, where: str, ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, Loss]:
         done.append(list(items))
         worker(where, stage, items[:2])
         assert initialise(ctx, open_run(where)[2].dataset, index=1).find() is not None
-        return dict.fromkeys(items[2:], "its node left")
+        return dict.fromkeys(items[2:], Loss("its node left", None))
 
     monkeypatch.setattr("lipt.pods.boxes.spread", spread)
     _, _, prepared = open_run(dispatch_box(config, engine="argo", image="lipt:0", cpu="1", memory="1Gi"))

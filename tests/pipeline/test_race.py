@@ -22,7 +22,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.pods.sweep_cells import Cell, over_seeds
-from lipt.pods.workers import open_run, worker
+from lipt.pods.workers import Loss, open_run, worker
 from lipt.progress import Reporter
 from lipt.report.document import Row
 from lipt.report.html_page import render
@@ -188,11 +188,11 @@ def test_the_boxes_of_a_pipeline_race_as_one_process_does(
     assert merge_box(address) is None
     done: list[list[int]] = []
 
-    def spread(_spec: Any, where: str, _ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, str]:
+    def spread(_spec: Any, where: str, _ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, Loss]:
         assert stage == "race"  # one block of scores is no work to share
         done.append(list(items))
         worker(where, stage, items[:1])  # the pod of the others is lost
-        return dict.fromkeys(items[1:], "lost")
+        return dict.fromkeys(items[1:], Loss("lost", None))
 
     monkeypatch.setattr("lipt.pods.boxes.spread", spread)
     subset = select_box(address, None)
@@ -215,7 +215,7 @@ def test_pods_share_blocks_of_scores_only_if_images_go_through_a_network(
     address = dispatch_box(ctx.config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=2)
     done: list[str] = []
 
-    def spread(*arguments: Any, **_more: Any) -> dict[int, str]:
+    def spread(*arguments: Any, **_more: Any) -> dict[int, Loss]:
         done.append(arguments[3])
         return {}
 

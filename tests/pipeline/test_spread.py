@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,12 @@ class Box:
         return ""
 
     def spread(self, count: int, **options: Any) -> dict[int, str]:
-        return spread(self.spec, ADDRESS, self.ctx, "pretrain", range(count), stage_of=self.stage, **options)
+        lost = spread(self.spec, ADDRESS, self.ctx, "pretrain", range(count), stage_of=self.stage, **options)
+        return {item: loss.noted.message if loss.noted else loss.why for item, loss in lost.items()}
+
+    def note(self, index: int) -> str:
+        """The key of the object in which its pod says why an item is lost."""
+        return f"{self.stage(index).ref}/lost.json"
 
     def _run_job(self, _here: ThisPod, _pods: Pods, *, arguments: list[str], **job: Any) -> dict[int, str]:
         self.jobs.append(job | {"arguments": arguments})
@@ -84,7 +90,7 @@ def test_without_a_cluster_only_what_is_missing_is_lost(tmp_path: Path, monkeypa
 def test_a_reason_of_an_earlier_attempt_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The box notes why a pod was lost only if its worker did not."""
     box, seen = Box(tmp_path, monkeypatch), list[int | None]()
-    note = f"{box.stage(1).ref}/lost.json"
+    note = box.note(1)
     box.ctx.workspace.store.write(note, b'{"error": "GPU 1 failed"}', kind="other")
 
     def evicted(item: int) -> str:
@@ -119,7 +125,7 @@ def test_a_box_that_comes_back_takes_over_the_job_that_does_its_work(
     box = Box(tmp_path, monkeypatch)
     box.make(0)
     box.pod = lambda item: "exit code 1" if item == 1 else box.make(item)
-    note, why = f"{box.stage(1).ref}/lost.json", b'{"error": "GPU 1 failed"}'
+    note, why = box.note(1), b'{"error": "GPU 1 failed"}'
     box.ctx.workspace.store.write(note, why, kind="other")  # by a pod of this Job
     ours = ["box", "worker", ADDRESS, "pretrain", "--of", "2", "--items", "[0, 1, 2]"]
     box.running = [
@@ -127,10 +133,32 @@ def test_a_box_that_comes_back_takes_over_the_job_that_does_its_work(
         [*ours[:-1], "[1]"],
         ours,
     ]
-    assert box.spread(3) == {1: "exit code 1"}
+    assert box.spread(3) == {1: "GPU 1 failed"}
     (job,) = box.jobs
     assert (job["arguments"], job["completions"]) == (ours, 2)
     assert box.ctx.workspace.store.read(note, kind="other") == why
+
+
+def test_what_a_pod_noted_is_read_before_the_next_run_can_delete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The box of another run has its turn as soon as this one gives back the lease, and tries the item again."""
+    box = Box(tmp_path, monkeypatch)
+    store, leased = box.ctx.workspace.store, Stage.leased
+
+    def lose(item: int) -> str:
+        store.write(box.note(item), b'{"error": "the training loss is nan"}', kind="other")
+        return "exit code 1"
+
+    @contextmanager
+    def then_another(stage: Stage, *given: Any) -> Iterator[None]:
+        with leased(stage, *given):
+            yield
+        store.delete(box.note(0))
+
+    box.pod = lose
+    monkeypatch.setattr(Stage, "leased", then_another)
+    assert box.spread(1) == {0: "the training loss is nan"}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from lipt.pipeline import Engine
 from lipt.pods.outputs import RunOutputs
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context, tell_without_gpu, use_threads
-from lipt.pods.workers import arrived, note_loss, noted_loss, open_run, spread
+from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
@@ -137,11 +137,11 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
             return initialise(ctx, dataset, index=index)
 
         spec, failed = spec_of(Prepared(dataset=dataset)), dict[int, RunError]()
-        for index, why in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
-            if error := noted_loss(ctx, model(index)):  # such as a training that diverges: it would do so here, too
-                failed[index] = error
+        for index, loss in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
+            if loss.noted:  # such as a training that diverges: it would do so here, too
+                failed[index] = loss.noted
             else:
-                ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {why}")
+                ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {loss.why}")
         return failed
 
     spec = spec_of(prepare(ctx, train_in_pods))
@@ -174,8 +174,9 @@ def pretrain_box(address: str) -> tuple[int, int]:
         return pretrain(ctx, *prepared.swarm, index=index)
 
     may_fail = count - quorum_of(ctx.config)
-    for index, why in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
-        note_loss(ctx, jigsaw(index), why, overwrite=False)
+    for index, loss in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
+        if not loss.noted:
+            note_loss(ctx, jigsaw(index), loss.why)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
         ctx.reporter.alert(f"pretrain[{index}] lost: {why}")
@@ -200,8 +201,8 @@ def merge_box(address: str) -> Artifact | None:
             def soup(index: int) -> Stage:
                 return group(ctx, *swarm, groups[index], index=index)
 
-            for index, why in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
-                ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {why}")
+            for index, loss in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
+                ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {loss.why}")
 
     return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods, failures)
 
@@ -218,12 +219,12 @@ def select_box(address: str, merged: str | None) -> Artifact:
     # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
     if spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
         indices, block = range(scoring.blocks), partial(scoring.stage, ctx)
-        for index, why in spread(spec, address, ctx, "score", indices, stage_of=block, merged=merged).items():
-            ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {why}")
+        for index, loss in spread(spec, address, ctx, "score", indices, stage_of=block, merged=merged).items():
+            ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {loss.why}")
 
     def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:
-        for index, why in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
-            ctx.reporter.alert(f"training {index} of the race was lost, so the select box does it: {why}")
+        for index, loss in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
+            ctx.reporter.alert(f"training {index} of the race was lost, so the select box does it: {loss.why}")
 
     return score_and_select(ctx, prepared, theta, race_in_pods)
 

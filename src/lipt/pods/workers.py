@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job, running_arguments
 from lipt.adapters.cluster.job_manifest import Pods
@@ -35,6 +35,15 @@ _LOST = "lost.json"
 #: The stages that leave it.
 _NOTING = ("initialise", "pretrain")
 _ASKED_AT_ONCE = 32
+
+
+class Loss(NamedTuple):
+    """Why an item is lost."""
+
+    why: str
+    """What its pod said last."""
+    noted: RunError | None
+    """What its pod stored, because the item is lost for good."""
 
 
 def open_run(address: str, *, trains: bool = False) -> tuple[RunSpec, Context, Prepared]:
@@ -101,10 +110,10 @@ def _note_loss(ctx: Context, prepared: Prepared, stage: str, index: int, error: 
 
     try:
         if stage == "pretrain":
-            note_loss(ctx, pretrain(ctx, *prepared.swarm, index=index), error.message, overwrite=True)
+            note_loss(ctx, pretrain(ctx, *prepared.swarm, index=index), error.message)
         elif stage == "initialise" and not isinstance(error, KilledError):
             model = initialise(ctx, prepared.dataset, index=index)
-            note_loss(ctx, model, error.message, error.remedy, overwrite=True)
+            note_loss(ctx, model, error.message, error.remedy)
     except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
         ctx.reporter.alert(f"{stage}[{index}]: the reason of its loss could not be stored: {down.message}")
 
@@ -119,8 +128,8 @@ def spread(
     stage_of: Callable[[int], Stage],
     may_fail: int | None = None,
     merged: str | None = None,
-) -> dict[int, str]:
-    """Do what is missing of the items in worker pods, or in this process without a cluster; returns the reason for
+) -> dict[int, Loss]:
+    """Do what is missing of the items in worker pods, or in this process without a cluster; returns the reasons for
     each item that is still missing then. If the box of another run does so already, this one waits first.
 
     Args:
@@ -141,12 +150,14 @@ def spread(
             worker(address, stage, missing, merged)
             return {}
         except RunError as error:
-            lost = dict.fromkeys(missing, error.message)
+            lost = {item: Loss(error.message, noted_loss(ctx, stage_of(item))) for item in missing}
     else:
         with stage_of(items[0]).leased("box"):
             missing = _missing(missing, stage_of)
             notes = {item: f"{stage_of(item).ref}/{_LOST}" for item in missing}
-            lost = _in_pods(spec.pods, here, address, ctx, stage, notes, may_fail, merged) if missing else {}
+            said = _in_pods(spec.pods, here, address, ctx, stage, notes, may_fail, merged) if missing else {}
+            # Before the next holder of the lease deletes the notes.
+            lost = {item: Loss(why, noted_loss(ctx, stage_of(item))) for item, why in said.items()}
     return {item: lost[item] for item in _missing(list(lost), stage_of)}
 
 
@@ -232,11 +243,10 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
     return items[index::count]
 
 
-def note_loss(ctx: Context, lost: Stage, why: str, remedy: str = "", *, overwrite: bool) -> None:
+def note_loss(ctx: Context, lost: Stage, why: str, remedy: str = "") -> None:
     """Store the reason why a jigsaw or a model is lost, for later boxes."""
-    key, store = f"{lost.ref}/{_LOST}", ctx.workspace.store
-    if overwrite or store.size(key) is None:
-        store.write(key, json.dumps({"error": why, "remedy": remedy}).encode(), kind="other")
+    document = json.dumps({"error": why, "remedy": remedy}).encode()
+    ctx.workspace.store.write(f"{lost.ref}/{_LOST}", document, kind="other")
 
 
 def noted_loss(ctx: Context, lost: Stage) -> RunError | None:
