@@ -9,11 +9,8 @@ import numpy as np
 
 from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
-    IMAGE_SUFFIXES,
     Source,
     besides,
-    check_name,
-    check_spellings,
     describe_left_out,
     digest_lines,
     digest_sample,
@@ -21,6 +18,7 @@ from lipt.data.sources.base import (
     unreadable,
 )
 from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, loose_files, visible_folders
+from lipt.data.sources.names import IMAGE_SUFFIXES, check_name, check_spellings
 from lipt.errors import UsageError, printable
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
+from lipt.data.sources.names import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
 from lipt.errors import RunError, UsageError, printable
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately

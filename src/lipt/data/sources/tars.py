@@ -10,17 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from lipt.data.decoding import image_to_store
-from lipt.data.sources.base import (
-    TEST_NAMES,
-    Labels,
-    Source,
-    besides,
-    check_name,
-    digest_lines,
-    digest_sample,
-    is_folder,
-    split_word,
-)
+from lipt.data.sources.base import Labels, Source, besides, digest_lines, digest_sample, is_folder
+from lipt.data.sources.names import TEST_NAMES, check_name, split_word
 from lipt.data.sources.tarscan import TarSample, scan
 from lipt.errors import RunError, UsageError, printable
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lipt.data.sources.base import IMAGE_SUFFIXES, check_name
+from lipt.data.sources.names import IMAGE_SUFFIXES, check_name
 from lipt.errors import RunError, UsageError, printable
 
 _BLOCK = tarfile.BLOCKSIZE
