@@ -41,7 +41,7 @@ LOWEST_TESTS := tests/unit/selection/test_selection_api.py tests/unit/selection/
 # Its Pillow compresses the digits to other bytes, as the test says.
 LOWEST_TESTS += --deselect tests/unit/data/sources/test_sources.py::test_digest_of_the_digits
 # kfp needs newer versions of click and urllib3, so it is not there.
-LOWEST_TESTS += --ignore tests/unit/cluster/test_kubeflow.py \
+LOWEST_TESTS += --ignore-glob 'tests/unit/cluster/test_kubeflow*.py' \
 	--deselect tests/unit/cluster/test_credentials.py::test_kubeflow_is_reached_through_the_same_proxy
 
 $(LOWEST)/ok: pyproject.toml .venv/bin/uv
