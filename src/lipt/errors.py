@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class LiptError(Exception):
@@ -157,6 +157,16 @@ BUG = "lipt: unexpected "
 def in_one_line(error: BaseException) -> str:
     """Type and message of an exception."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def first_problem(details: Sequence[Any]) -> str:
+    """The first field that is wrong, and how.
+
+    Args:
+        details: `errors()` of a `ValidationError` of pydantic.
+    """
+    first = details[0]
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
 
 
 _TERMINATION_LOG = "/dev/termination-log"

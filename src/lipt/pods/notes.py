@@ -7,7 +7,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lipt.adapters.store import MissingObjectError, Store
-from lipt.errors import IntegrityError
+from lipt.errors import IntegrityError, first_problem
 
 T = TypeVar("T")
 
@@ -23,9 +23,7 @@ def read_note(store: Store, key: str, shape: TypeAdapter[T]) -> T | None:
     except MissingObjectError:
         return None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
         raise IntegrityError(
-            f"{store.uri}/{key} is damaged: {why}",
+            f"{store.uri}/{key} is damaged: {first_problem(error.errors())}",
             "delete this file, then run again: the training continues from its checkpoint",
         ) from None

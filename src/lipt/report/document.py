@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from lipt.errors import IntegrityError
+from lipt.errors import IntegrityError, first_problem
 from lipt.pipeline import Engine
 from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
@@ -241,9 +241,7 @@ class Document(_Model):
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
             raise IntegrityError(
-                f"{origin} is damaged, or another version of lipt wrote it: {what}",
+                f"{origin} is damaged, or another version of lipt wrote it: {first_problem(error.errors())}",
                 "run again: finished stages are reused, and the report is written again",
             ) from None

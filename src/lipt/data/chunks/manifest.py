@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from lipt.errors import DamagedDataError, RunError
+from lipt.errors import DamagedDataError, RunError, first_problem
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 2
@@ -104,8 +104,7 @@ class Manifest:
             manifest = TypeAdapter(cls).validate_json(data)
             digest = canonical_digest(manifest._contents())
         except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            why = first_problem(error.errors())
             raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({why})", _DAMAGED) from error
         if document.get("digest") != digest:
             raise DamagedDataError(f"{MANIFEST}: the contents have another digest than it names", _DAMAGED)
