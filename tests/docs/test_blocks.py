@@ -57,6 +57,13 @@ def test_every_block_says_its_language() -> None:
     assert {str(block): block.language for block in blocks() if block.language not in LANGUAGES} == {}
 
 
+def test_the_page_about_your_folder_chooses_as_its_example_does() -> None:
+    page = parse_config(yaml.safe_load(written("docs/howto/your-folder.md")["photos.yaml"]))
+    example = load_config(str(ROOT / "examples/04-your-folder.yaml"))
+    for section in ("model", "initialise", "score", "select", "train"):
+        assert getattr(page, section) == getattr(example, section)
+
+
 #: Pages that are read in a terminal or in a column as narrow.
 NARROW = ("README", "docs/index", "docs/start", "docs/howto", "docs/explanation")
 
