@@ -70,6 +70,10 @@ class RunError(LiptError):
     """The run failed. A retry would fail in the same way."""
 
 
+class FailedPointError(RunError):
+    """A point of a sweep failed, or several; the others are finished."""
+
+
 class DivergedError(RunError):
     """The loss of a training is not finite.
 

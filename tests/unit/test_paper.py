@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lipt.cli import main
+from lipt.errors import RunError
 from lipt.flow.paper import NAMES, PaperSweep, Profile
 from lipt.flow.reporting.accounting import classic_epochs_read
 from lipt.flow.sweep import check_points
@@ -136,6 +138,25 @@ def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixt
         assert end.value.code == code
         assert says in capsys.readouterr().err
     assert not (tmp_path / "none").exists()  # an axis that the last table lacks stops all of them before the first
+
+
+def test_a_table_with_a_failed_point_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RunError("it failed", "mend it")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lipt.flow.sweep.check_comparison", lambda _: [])
+    monkeypatch.setattr("lipt.flow.sweep.run_variants", fails)
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "all", "--set", "compare.seeds=[0]"])
+    assert end.value.code == 1
+    told = capsys.readouterr().err
+    assert told.count("== point 1 of ") == len(NAMES)
+    assert "\n  - d: select.fraction=0.1, pretrain.prune=snip: it failed\n" in told
+    assert told.endswith("\n  -> mend it\n")
+    assert list((tmp_path / "paper").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from lipt.cli.options import PREDICTS, dry_run_option, parse_pairs, refuse_seed,
 from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
 from lipt.cli.verbose import is_verbose
-from lipt.errors import RunError, UsageError
+from lipt.errors import FailedPointError, LiptError, RunError, UsageError, all_in_one
 from lipt.flow.paper import NAMES, PaperSweep, Profile
 
 
@@ -70,6 +70,7 @@ def reproduce(
     paper_sweeps = {each: PaperSweep.load(each) for each in (NAMES if name == "all" else (name,))}
     # All of them are checked before the first runs.
     sweeps = {each: found.sweep(profile, overrides).only(wanted) for each, found in paper_sweeps.items()}
+    failed = list[LiptError]()
     for each, sweep in sweeps.items():
         paper_sweep, path = paper_sweeps[each], Path(results) / f"{each}-{profile}{_part(wanted)}.jsonl"
         if dry_run:
@@ -78,9 +79,15 @@ def reproduce(
             print_text(paper_sweep.title)
             show_plan(sweep, "text", place)
             continue
-        if not draw:
-            run_and_save(sweep, path, place)
+        try:
+            if not draw:
+                run_and_save(sweep, path, place)
+        except FailedPointError as error:  # the other tables do not need these points
+            failed += [FailedPointError(f"{each}: {one.message}", one.remedy) for one in error.problems or [error]]
+            continue
         _draw(paper_sweep, path)
+    if failed:
+        raise all_in_one(failed)
 
 
 def _part(wanted: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lipt.adapters.store import StoreError
 from lipt.config import Config, Point, override
-from lipt.errors import LiptError, RunError, all_in_one
+from lipt.errors import FailedPointError, LiptError, RunError, all_in_one
 from lipt.flow.checks.validation import check_comparison
 from lipt.flow.compare import run_variants, scope
 from lipt.flow.reporting.rows import all_artifacts, costs_of, rows_of
@@ -26,7 +26,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
 
     Raises:
         LiptError: names the point; before the first run, if a configuration is invalid.
-        RunError: points failed; names them. The others are finished.
+        FailedPointError: points failed; names them. The others are finished.
     """
     check_points(ctx, points)
     results, failed = list[Result](), list[LiptError]()
@@ -39,7 +39,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         except StoreError:  # the other points need the same store
             raise
         except RunError as error:
-            failed.append(RunError(f"{point}: {error.message}", error.remedy))
+            failed.append(FailedPointError(f"{point}: {error.message}", error.remedy))
             ctx.reporter.alert(f"failed: {error.message}")
             continue
         results.append(Result(point=dict(point.values), rows=rows_of(entries, costs_of(own, entries))))

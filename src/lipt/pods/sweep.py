@@ -17,7 +17,7 @@ from lipt.adapters.cluster.engine import EngineClient, RunState
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
-from lipt.errors import RunError, TransientError, UsageError
+from lipt.errors import FailedPointError, TransientError, UsageError
 from lipt.flow.address import read_report
 from lipt.pods.sweep_cells import Cells
 from lipt.report.document import NETWORK_CODE
@@ -76,7 +76,7 @@ class SweepRuns:
             save: is called with the results of all finished points, whenever another point is finished.
 
         Raises:
-            RunError: runs failed; names them. The others are finished.
+            FailedPointError: runs failed; names them. The others are finished.
             TransientError: the cluster or the store does not answer at first, or for an hour later on.
         """
         saved, ended = 0, dict[str, RunState]()
@@ -103,7 +103,7 @@ class SweepRuns:
             raise
         if self._failed:
             named = "; ".join(list(self._failed.values())[:_NAMED])
-            raise RunError(
+            raise FailedPointError(
                 f"{len(self._failed)} of {self.cells.counts()[0]} runs failed: {named}",
                 "lipt logs HANDLE says more; the same command runs only what is missing",
             )
