@@ -132,7 +132,7 @@ def test_a_selection_in_a_training_shows_its_progress(tmp_path: Path) -> None:
 
     class Noted(Reporter):
         def advance(self, label: str, done: int, total: int, text: str) -> None:
-            if text == "images scored to select again":
+            if text == "images, scored to select again":
                 seen.append((done, total))
 
     config = tiny_context(

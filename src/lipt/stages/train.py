@@ -229,7 +229,7 @@ class _Reselecting(_Fixed):
         self, attempt: Attempt, ranks: Ranks, candidates: _Scored, positions: Positions, *, reads: bool
     ) -> None:
         super().__init__(attempt.ctx)
-        self.shows = attempt.shows("images scored to select again")
+        self.shows = attempt.shows("images, scored to select again")
         self.ranks, self.candidates, self.positions, self.reads = ranks, candidates, positions, reads
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
