@@ -46,7 +46,7 @@ TABLES = {
     "tuning_table",
 }
 #: Programs with a test of their own below.
-OTHERS = {"certainty", "data_map", "merge", "other_data", "raptr"}
+OTHERS = {"certainty", "data_map", "hardness", "merge", "other_data", "raptr"}
 
 
 @pytest.fixture
@@ -98,6 +98,13 @@ def test_the_scorers_of_the_map_serve_its_relatives(
     capsys.readouterr()
     call("certainty", monkeypatch, config, scorers[0].parent, results, steps=2)
     assert re.search(r"\| dual \| 10 \| 2 \| \S+ \| \S+ \| \S+ ± ", capsys.readouterr().out)
+    call("hardness", monkeypatch, config, results, seeds=(0, 1), fractions=(0.1, 1), rules=("dual", "el2n"))
+    easy, hardest = (
+        [float(cell) for cell in line.split("|")[2:-1]] for line in capsys.readouterr().out.splitlines()[-2:]
+    )
+    assert easy[1] == hardest[1] == 1  # all images are as hard as themselves
+    assert hardest[0] > max(1, easy[0])
+    assert sorted(results.with_suffix(".scorers").iterdir()) == scorers
     call("data_map", monkeypatch, config, results, figure=figure)
     assert figure.read_text().startswith("<?xml")
 

@@ -60,8 +60,9 @@ def test_auto_says_that_it_did_not_look() -> None:
             0.12,
             10,
             0,
-            "random was, in points at 10 % in 2,000 steps: +0.5 ± 0.6 on Fashion-MNIST, −3.0 ± 3.1 on ",
+            "random was, in points at 10 % in 2,000 steps: +0.5 ± 0.6 on Fashion-MNIST, +0.6 ± 0.1 on MNIST, ",
         ),
+        (0.2, 10, 0, "at 20 % in 2,000 steps: +0.9 ± 0.9 on Fashion-MNIST, −3.8 ± 4.9 on traffic signs"),
         (0.04, 0, 0, "+2.6 ± 0.9 points at 5 % in 500 steps; +1.2 ± 1.4 points at 5 % in 2,000 steps"),
         (0.1, 0, 0, "a random subset, because above 5 % of the data scores without a trajectory gained"),
         (0.12, 10, 0, "+4.2 ± 0.5 points at 10 % in 500 steps; +2.8 ± 0.8 points at 10 % in 2,000 steps"),
@@ -130,7 +131,5 @@ def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: 
 def test_auto_says_that_a_training_has_fewer_steps_than_the_measured_one() -> None:
     said = auto_reason(0.05, balanced=True, epochs=10, passes=100, steps=300)
     assert "and +10.5 ± 2.6 over class-balanced random. On other data the gain over random was, in points at " in said
-    assert said.endswith(
-        " on traffic signs; a race (`select.race`) did not choose it there. This training has 300 steps"
-    )
+    assert said.endswith(" traffic signs a race (`select.race`) did not choose it. This training has 300 steps")
     assert "This training has" not in auto_reason(0.05, balanced=True, epochs=10, passes=222, steps=8000)
