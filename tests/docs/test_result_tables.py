@@ -29,6 +29,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("other-data", "map_table", "", "map-digits.jsonl"),
         ("other-data", "map_table", "", "map-fashion-mnist.jsonl"),
         ("other-data", "map_table", "", 'map-mnist.jsonl --rules random dual "ccs el2n" dyn_unc "ccs el2n, theta_p"'),
+        ("other-data", "map_table", "", "map-scenes.jsonl"),
         ("other-data", "map_table", "", "map-gtsrb.jsonl"),
         ("other-data", "map_table", "", "beta-digits.jsonl"),
         (
