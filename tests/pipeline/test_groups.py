@@ -15,7 +15,7 @@ from lipt.flow.dag import made_of, merge_jigsaws, run
 from lipt.flow.outcome import Outcome
 from lipt.pods import boxes
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
-from lipt.pods.workers import open_run, worker
+from lipt.pods.workers import Loss, open_run, worker
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.runtime.artifact import Artifact
@@ -248,9 +248,9 @@ def test_a_lost_group_is_merged_by_the_box(
 
     def no_room(
         _plan: object, _address: str, _ctx: Context, stage: str, items: list[int], **_options: object
-    ) -> dict[int, str]:
+    ) -> dict[int, Loss]:
         asked.append((stage, items))
-        return dict.fromkeys(items, "no node had room for it")
+        return dict.fromkeys(items, Loss("no node had room for it", None))
 
     monkeypatch.setattr(boxes, "spread", no_room)
     assert merge_box(pretrained) == whole
