@@ -26,7 +26,8 @@ EPOCHS = 10
 
 
 def hardness(candidates: Candidates, indices_K: Tensor) -> float:
-    """The errors of the trajectory for these images, as a multiple of those for the mean images of their classes."""
+    """How often the first trajectory is wrong for these images (K,), as a multiple of how often it is for random images
+    of the same classes; the mean over all epochs. 1 = as often."""
     wrong_N = (candidates.trajectories[0].margin_NT <= 0).double().mean(1)
     labels_N = candidates.labels_N
     sums_C = torch.bincount(labels_N, weights=wrong_N, minlength=candidates.num_classes)
