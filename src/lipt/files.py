@@ -40,11 +40,14 @@ def remove_with_folders(path: Path, root: Path) -> None:
 
 
 def _opened(path: Path, tries: int = 20) -> BinaryIO:
-    """Create a file, and the folders above it that are missing. If `remove_with_folders` takes them away, try again."""
+    """Create a file, and the folders above it that are missing. If `remove_with_folders` takes them away, try again.
+
+    `mkdir` finds the folder missing, or in its way and then gone: it raises FileNotFoundError or FileExistsError.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return open(path, "xb")
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):
         if not tries:
             raise
         return _opened(path, tries - 1)

@@ -156,6 +156,28 @@ def test_a_delete_does_not_disturb_those_who_write_into_the_folder(tmp_path: Pat
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("missing", ["in the way", "gone"])
+def test_a_folder_that_goes_while_mkdir_looks_at_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """A delete comes between two steps of `mkdir`: the folder was in the way and is gone, or its parent is gone."""
+    mkdir, removed = os.mkdir, []
+
+    def as_a_delete_runs(path: str | Path, mode: int = 0o777) -> None:
+        if not removed and Path(path) == tmp_path / "a" / "b":
+            removed.append(path)
+            if missing == "in the way":
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            (tmp_path / "a").rmdir()
+        mkdir(path, mode)
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(os, "mkdir", as_a_delete_runs)
+    open_store(str(tmp_path)).write("a/b/x", b"1", kind="other")
+    assert removed
+    assert (tmp_path / "a" / "b" / "x").read_bytes() == b"1"
+
+
 def test_locations_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     expected = f"file://{tmp_path}/a"
