@@ -217,9 +217,11 @@ def gains_by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) ->
 def _elsewhere(algorithm: str, fraction: float) -> str:
     """What the algorithm gained on other data, at the nearest share."""
     share = _nearest_of(ELSEWHERE_GAINS[algorithm], fraction)
-    steps, gains = ELSEWHERE_GAINS[algorithm][share]
-    told = ", ".join(f"{gain} on {data}" for data, gain in gains.items())
-    return f". On other data the gain over random was, in points at {100 * share:g} % in {steps:,} steps: {told}"
+    told = "; ".join(
+        f"in {steps:,} steps {', '.join(f'{gain} on {data}' for data, gain in gains.items())}"
+        for steps, gains in ELSEWHERE_GAINS[algorithm][share].items()
+    )
+    return f". On other data the gain over random was, in points at {100 * share:g} %: {told}"
 
 
 def _nearest_of(shares: Iterable[float], fraction: float) -> float:

@@ -54,15 +54,15 @@ def test_auto_says_that_it_did_not_look() -> None:
             0.01,
             0,
             0,
-            "random was, in points at 1 % in 500 steps: +1.0 ± 1.1 on Fashion-MNIST, +1.2 ± 0.8 on MNIST, ",
+            "random was, in points at 1 %: in 500 steps +1.0 ± 1.1 on Fashion-MNIST, +1.2 ± 0.8 on MNIST, ",
         ),
         (
             0.12,
             10,
             0,
-            "random was, in points at 10 % in 2,000 steps: +0.5 ± 0.6 on Fashion-MNIST, +0.6 ± 0.1 on MNIST, ",
+            "random was, in points at 10 %: in 2,000 steps +0.5 ± 0.6 on Fashion-MNIST, +0.6 ± 0.1 on MNIST, ",
         ),
-        (0.2, 10, 0, "at 20 % in 2,000 steps: +0.9 ± 0.9 on Fashion-MNIST, −3.8 ± 4.9 on traffic signs"),
+        (0.2, 10, 0, "at 20 %: in 2,000 steps +0.9 ± 0.9 on Fashion-MNIST, −3.8 ± 4.9 on traffic signs"),
         (0.04, 0, 0, "+2.6 ± 0.9 points at 5 % in 500 steps; +1.2 ± 1.4 points at 5 % in 2,000 steps"),
         (0.1, 0, 0, "a random subset, because above 5 % of the data scores without a trajectory gained"),
         (0.12, 10, 0, "+4.2 ± 0.5 points at 10 % in 500 steps; +2.8 ± 0.8 points at 10 % in 2,000 steps"),
@@ -131,5 +131,6 @@ def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: 
 def test_auto_says_that_a_training_has_fewer_steps_than_the_measured_one() -> None:
     said = auto_reason(0.05, balanced=True, epochs=10, passes=100, steps=300)
     assert "and +10.5 ± 2.6 over class-balanced random. On other data the gain over random was, in points at " in said
+    assert "−10.4 ± 12.8 on traffic signs; in 8,000 steps −0.2 ± 0.4 on traffic signs. At 10 % of " in said
     assert said.endswith(" traffic signs a race (`select.race`) did not choose it. This training has 300 steps")
     assert "This training has" not in auto_reason(0.05, balanced=True, epochs=10, passes=222, steps=8000)
