@@ -30,6 +30,7 @@ from torch.utils.data import (
 from lipt.cli import main
 from lipt.errors import RunError, UsageError
 from lipt.selection import Candidates, Selection, score_dataset, select
+from lipt.selection.inputs.disk import rows_in
 
 N, C = 21, 4
 LABELS = [i % C for i in range(N)]
@@ -383,6 +384,24 @@ def test_files_of_a_killed_pass_are_deleted_and_those_of_another_that_runs_are_n
         assert {path.name for path in tmp_path.glob(".*")} == {alive.name, mine.name}
     score_dataset(network(), dataset, to=tmp_path)
     assert {path.name for path in tmp_path.glob(".*")} == {mine.name}
+
+
+def test_a_pass_that_begins_before_a_new_file_has_its_lock_takes_none_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the lock a file looks like that of a killed pass."""
+    dataset, flock, begun = TensorDataset(tensors(), torch.tensor(LABELS)), fcntl.flock, list[int]()
+
+    def beside_another(file: Any, how: int) -> None:
+        if how == fcntl.LOCK_EX and len(begun) < 2:
+            begun.append(how)
+            with rows_in(tmp_path):
+                pass
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", beside_another)
+    score_dataset(network(), dataset, to=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features.npy", "labels.npy", "logits.npy"]
 
 
 def test_a_full_disk_keeps_no_file_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,7 @@ class Rows:
         kind = np.int64 if dtype == torch.int64 else np.float32
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.temporary[temporary] = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
-            with suppress(OSError):  # a file system without locks: then leftovers stay, too
-                fcntl.flock(self.temporary[temporary], fcntl.LOCK_EX)
+            self.temporary[temporary] = _locked(temporary)
             mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
             self.unfinished[path] = mapped
             if hasattr(os, "posix_fallocate"):  # writing to a page for which the disk has no room kills the process
@@ -88,6 +86,19 @@ def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
             os.close(descriptor)
             with suppress(OSError):
                 path.unlink()
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of a new file, with a lock on it. Another pass may see the file before the lock and delete it as a
+    leftover: then it is made again.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        with suppress(OSError):  # a file system without locks: then leftovers stay, too
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            return descriptor
+        os.close(descriptor)
 
 
 def _delete_leftovers(folder: Path) -> None:
