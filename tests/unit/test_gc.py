@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from lipt.adapters.store import StoreError
 from lipt.cli import main
-from lipt.errors import IntegrityError, RunError
-from lipt.flow.runs import list_unused, note_ended, note_point, note_running
+from lipt.config import Point
+from lipt.errors import IntegrityError, LiptError, RunError, UsageError
+from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.flow.runs import Origins, list_unused, note_ended, note_point, note_running
+from lipt.flow.sweep import run_sweep
 from lipt.runtime import lease
 from lipt.runtime.artifact import CHECKPOINT, CHECKPOINT_INPUTS, COST, Artifact
 from lipt.runtime.attempt import Attempt
-from lipt.runtime.lease import Lease, leased
+from lipt.runtime.context import Context
+from lipt.runtime.lease import Lease, at_work, find_holder, leased
 from lipt.runtime.workspace import Workspace
 from lipt.training.tensor_files import pack
-from tests.tiny import bare_context, demo_stage
+from tests.tiny import bare_context, demo_stage, tiny_context
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -64,6 +72,65 @@ def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "_is_gone", lambda *_: False)  # as on another machine
     assert [each.ref for each in list_unused(workspace, days=0)] == [unused.ref]
     assert workspace.store.size(dead.key) is None
+
+
+@pytest.mark.parametrize("verb", ["run", "compare", "sweep"])
+def test_a_run_shows_between_its_stages_too_that_it_works_there(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it writes its report, which takes a second."""
+    monkeypatch.setattr(lease, "BEAT_S", 0.05)
+    ctx, works = tiny_context(tmp_path), list[str | None]()
+    store = ctx.workspace.store
+
+    def stopped(_ctx: Context) -> None:
+        works.append(find_holder(store, store.list()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lipt.flow.compare.run", stopped)
+    verbs: dict[str, Callable[[], object]] = {
+        "run": lambda: run_with_baseline(ctx),
+        "compare": lambda: run_comparison(ctx),
+        "sweep": lambda: run_sweep(ctx, [Point(values={}, config=ctx.config)], lambda _results: None),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        verbs[verb]()
+    assert works[0] is not None
+    assert works[0].startswith(f"process {os.getpid()} on ")
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("refused", [StoreError("read-only", ""), UsageError("AccessDenied", "")])
+def test_who_may_only_read_a_workspace_need_not_show_it(
+    refused: LiptError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its run may be finished."""
+    store = Workspace(str(tmp_path)).store
+    monkeypatch.setattr(store, "write", Mock(side_effect=refused))
+    with at_work(store):
+        assert store.list() == []
+
+
+def test_what_a_run_needs_that_ends_while_gc_looks_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notes what it needs after the notes were read, and gives up its lease before the leases are."""
+    monkeypatch.setattr(lease, "BEAT_S", 0.05)
+    workspace, reached = Workspace(str(tmp_path)), Origins.reached
+    used, needed = (demo_stage(workspace, lambda _: {"count": 1}, name=name).make() for name in ("train", "score"))
+    config = bare_context(workspace).config
+    note_point(workspace, config, [used])
+    with ExitStack() as run:
+        run.enter_context(at_work(workspace.store))
+
+        def ends(origins: Origins, refs: Iterable[str]) -> set[str]:
+            found = reached(origins, refs)
+            note_point(workspace, config.model_copy(update={"seed": 1}), [needed])
+            run.close()
+            return found
+
+        monkeypatch.setattr(Origins, "reached", ends)
+        with pytest.raises(RunError, match="so every artifact may be needed"):
+            list_unused(workspace, days=0)
+    assert list_unused(workspace, days=0) == []
 
 
 def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(

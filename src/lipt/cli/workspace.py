@@ -82,8 +82,8 @@ def _shortened(line: str) -> str:
 def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
     """List the artifacts that no report and no sweep of WORKSPACE (default: runs) refers to, ask, and remove them.
 
-    A run writes down what it needs when it ends, a sweep after each point. So `gc` removes nothing while a stage runs
-    in WORKSPACE. Start no run there while it removes.
+    A run writes down what it needs when it ends, a sweep after each point. So `gc` removes nothing while a run or a
+    sweep goes on in WORKSPACE. Start none there while it removes.
 
     The artifacts of a stopped run, its last checkpoint among them, are listed once they, and all that was made from
     them, are older than --days. A run on a cluster keeps what it needs to continue until it has ended, for 30 days at

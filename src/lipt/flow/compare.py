@@ -20,6 +20,7 @@ from lipt.report.document import Document, Row
 from lipt.report.names import LONGER
 from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
+from lipt.runtime.lease import at_work
 
 
 def run_with_baseline(ctx: Context) -> Document | None:
@@ -28,9 +29,12 @@ def run_with_baseline(ctx: Context) -> Document | None:
     Returns None on a dry run.
     """
     check_run(ctx)
-    selected = run(ctx)
-    beside = run_baseline(ctx, selected)
-    return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside))
+    if ctx.dry_run:
+        run_baseline(ctx, run(ctx))
+        return None
+    with at_work(ctx.workspace.store):
+        selected = run(ctx)
+        return write_report(ctx, run_entries(selected, run_baseline(ctx, selected)))
 
 
 def run_baseline(ctx: Context, selected: Outcome) -> tuple[Variant, Outcome] | None:
@@ -68,7 +72,9 @@ def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document:
     Raises:
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
-    return write_report(ctx, run_variants(ctx, check_comparison(ctx)), engine=engine, comparison=True)
+    variants = check_comparison(ctx)
+    with at_work(ctx.workspace.store):
+        return write_report(ctx, run_variants(ctx, variants), engine=engine, comparison=True)
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:

@@ -70,7 +70,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             are needed.
         IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
-    # First, because a run that ends meanwhile writes its report before it removes its note.
+    # First, because a run that ends meanwhile writes its report before it gives up its lease, or removes its note.
+    working = find_holder(workspace.store, workspace.store.list())
     running = [note.refs for note in list_running(workspace, days=max(days, _LONGEST_RUN_DAYS))]
     named = [refs_of(read_report(workspace.store, folder)) for folder in report_folders(workspace)]
     named += [read_list(workspace, key) for key in workspace.store.list(SWEEPS)]
@@ -111,8 +112,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         examined = [each for each in pool.map(examine, others, others.values()) if each]
     needed = origins.reached(each.ref for each in examined if each.days < days)
     unused = [each for each in examined if each.ref not in needed]
-    # A run notes what it needs when it has ended, and a comparison may take weeks.
-    if unused and (who := find_holder(workspace.store, listing)):
+    # A run notes what it needs when it has ended, and a comparison may take weeks. It may have begun meanwhile.
+    if unused and (who := working or find_holder(workspace.store, listing)):
         raise RunError(
             f"{who} works in {workspace.store.uri}, so every artifact may be needed", "wait until it has ended"
         )

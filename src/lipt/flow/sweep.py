@@ -15,6 +15,7 @@ from lipt.progress import Reporter
 from lipt.report.names import LONGER
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
+from lipt.runtime.lease import at_work
 from lipt.stages.select import select
 
 
@@ -29,6 +30,11 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         FailedPointError: points failed; names them. The others are finished.
     """
     check_points(ctx, points)
+    with at_work(ctx.workspace.store):
+        return _run_points(ctx, points, save)
+
+
+def _run_points(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Result]], object]) -> list[Result]:
     results, failed = list[Result](), list[LiptError]()
     for number, point in enumerate(points, start=1):
         ctx.reporter.say(f"== point {number} of {len(points)}: {point}")

@@ -33,6 +33,7 @@ from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
+from lipt.runtime.lease import at_work
 from lipt.runtime.stage import Stage
 from lipt.stages.pretrain import pretrain, quorum_of
 
@@ -144,10 +145,11 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
                 ctx.reporter.alert(f"model {index} was lost, so the dispatch box trains it: {loss.why}")
         return failed
 
-    spec = spec_of(prepare(ctx, train_in_pods))
-    ctx.reporter.close()  # models that are up to date wait for a common line
-    address = spec.save()
-    note_running(ctx.workspace, _name(address), spec.refs)
+    with at_work(ctx.workspace.store):
+        spec = spec_of(prepare(ctx, train_in_pods))
+        ctx.reporter.close()  # models that are up to date wait for a common line
+        address = spec.save()
+        note_running(ctx.workspace, _name(address), spec.refs)
     return address
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from lipt.adapters.store import MissingObjectError, Store
-from lipt.errors import LiptError, printable
+from lipt.errors import LiptError, RunError, UsageError, printable
 
 #: Seconds between two beats, and without one until others take over.
 BEAT_S, EXPIRE_S = 5.0, 30.0
@@ -120,8 +120,21 @@ def leased(
                 break
 
 
+@contextmanager
+def at_work(store: Store) -> Iterator[None]:
+    """Show that this process works in a workspace, also between two stages (`find_holder`). Others may work there."""
+    lease = Lease(store, "run")
+    try:
+        with suppress(RunError, UsageError):  # who may only read finds all finished, or fails at a stage
+            lease._claim()
+        threading.Thread(target=lease._beat_on, daemon=True).start()
+        yield
+    finally:
+        lease._withdraw()
+
+
 def find_holder(store: Store, keys: Iterable[str]) -> str | None:
-    """A process that holds a lease or waits for one, such as `process 7 on lab`; None if there is none.
+    """A process that is at work, holds a lease or waits for one, such as `process 7 on lab`; None if there is none.
 
     A claim counts when its beat has changed. So this takes up to `EXPIRE_S` seconds; claims of dead processes are
     removed.
