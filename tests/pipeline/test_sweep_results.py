@@ -100,6 +100,21 @@ def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytes
     assert sorted(path.name for path in sweep.parent.iterdir() if path.is_file()) == ["tiny.jsonl", "tiny.yaml"]
 
 
+def test_the_same_sweep_in_another_process_loses_no_results(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has finished a point more since this one began."""
+    found = load_sweep(str(sweep))
+    first, second = (Result(point={"select.fraction": fraction}, rows=OTHER.rows) for fraction in (0.1, 0.2))
+
+    def beside_another(_ctx: object, _points: object, save: Save) -> list[object]:
+        Path("tiny.jsonl").write_text(to_lines([first, second]))
+        save([first])
+        return []
+
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", beside_another)
+    run_and_save(found, Path("tiny.jsonl"), None)
+    assert Path("tiny.jsonl").read_text() == to_lines([first, second])
+
+
 def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -91,7 +91,8 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
 
     def save(results: Sequence[Result]) -> None:
         nonlocal stale
-        stale = len(results) < len(found.points) and not earlier <= _names(results)
+        # Read anew each time: the same sweep may go on in another process, too.
+        stale = len(results) < len(found.points) and not _names_in(path, found) <= _names(results)
         if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
 
@@ -99,7 +100,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()  # fails now, and not after the first point
-        earlier = _names_in(path, found)
+        _names_in(path, found)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
     store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
@@ -128,7 +129,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def _names_in(path: Path, found: Sweep) -> set[str]:
-    """The points of this sweep whose results are in the file.
+    """The points of this sweep whose results are in the file; none without a file.
 
     Raises:
         UsageError: it holds something else, which would be lost.
@@ -136,6 +137,8 @@ def _names_in(path: Path, found: Sweep) -> set[str]:
     remedy = "choose another file, or move this one"
     try:
         names = _names(read_lines(path.read_text(encoding="utf-8"), str(path)))
+    except FileNotFoundError:
+        return set()
     except (UnicodeDecodeError, IntegrityError):
         raise UsageError(f"{path} is no file of a sweep's results", remedy) from None
     if others := names - {name_of(point.values) for point in found.points}:
