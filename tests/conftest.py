@@ -21,12 +21,18 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import hypothesis
 import pytest
 from minio import Minio
 from minio.deleteobjects import DeleteObject
 
 # A shell ignores SIGINT for what it starts in the background, and children would inherit that: tests send Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Time says nothing about an example: on a busy machine each may wait for longer than the limit of hypothesis, 0.2 s.
+hypothesis.settings.register_profile("without time", deadline=None)
+hypothesis.settings.load_profile("without time")
 
 
 def pytest_xdist_auto_num_workers() -> int:

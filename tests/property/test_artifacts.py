@@ -72,7 +72,7 @@ def made() -> Made:
     return workspace, artifact, {path: path.read_bytes() for path in folder.iterdir()}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 @pytest.mark.parametrize("name", ["artifact.json", "cost.json", "weights.safetensors"])
 def test_damage_is_made_again(made: Made, name: str, data: st.DataObject) -> None:
@@ -118,7 +118,7 @@ def _record(data: bytes) -> object:
     return Artifact.from_json(data, origin="a record")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("read", [_delta, _weights, _subset, _record])
 def test_a_reader_takes_it_or_refuses_it(read: Callable[[bytes], object], data: st.DataObject) -> None:

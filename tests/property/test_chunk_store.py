@@ -27,7 +27,7 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-_QUICK = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+_QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @cache

@@ -117,14 +117,14 @@ def test_hostile_texts_are_refused(folder: Path, name: str) -> None:
     assert seconds < 1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=YAMLISH | st.text(max_size=40))
 @example(text="\ufeffseed: 1")
 def test_any_text_is_taken_or_refused(folder: Path, text: str) -> None:
     check(text, folder)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     document=st.dictionaries(
         st.sampled_from(list(Config.model_fields)) | st.text(max_size=5),
@@ -139,7 +139,7 @@ def test_any_document_is_taken_or_refused(folder: Path, document: dict[str, Any]
     check(yaml.safe_dump(document, allow_unicode=True), folder)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(path=st.sampled_from(PATHS), value=VALUES.map(lambda value: yaml.safe_dump(value, default_flow_style=True)))
 @example(path="data.source", value='"a\\0b"')
 @example(path="select.options", value="{a: {b: [.inf, .nan]}}")
@@ -147,7 +147,7 @@ def test_any_value_of_a_setting_is_taken_or_refused(path: str, value: str) -> No
     assert show("--set", f"{path}={value}")[2] < 1
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(text=st.text(max_size=30) | YAMLISH)
 @example(text="a." * 5000 + "a=1")
 @example(text="select." * 10 + "a=1")

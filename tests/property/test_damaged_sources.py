@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 FORMS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 BLOCK = 512
-QUICK = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOME = settings(QUICK, max_examples=10)
 
 

@@ -117,7 +117,7 @@ def repeated(seed: int, copies: list[int]) -> tuple[Candidates, Candidates, list
 
 
 @pytest.mark.parametrize("of", [herding, k_center, graph_cut, facility_location, craig, gradmatch, moderate])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 9999), copies=st.lists(st.integers(1, 5), min_size=DISTINCT, max_size=DISTINCT))
 def test_repeated_samples_are_picked_as_by_the_naive_greedy(
     of: Callable[[Array, Array], Gains], seed: int, copies: list[int]

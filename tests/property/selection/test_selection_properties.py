@@ -18,7 +18,7 @@ def _uses_the_seed(algorithm: str) -> bool:
 
 DRAWN = [name for name in FROM_OUTPUTS if _uses_the_seed(name)]
 EXACT = [name for name in FROM_OUTPUTS if name not in DRAWN]
-CHEAP = settings(max_examples=20, deadline=None)
+CHEAP = settings(max_examples=20)
 
 
 @pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
@@ -80,7 +80,7 @@ def test_another_seed_draws_another_subset(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), balanced=st.booleans())
 def test_the_order_of_the_rows_does_not_matter(algorithm: str, seed: int, balanced: bool) -> None:
     # Catches per-class index mix-ups. Ties go by index, so forgetting counts are distinct, and class sizes odd: in an
@@ -212,7 +212,7 @@ def test_scores_do_not_depend_on_how_the_pass_was_batched(algorithm: str, cut: i
         "grand",
     ],
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 999), dtype=st.sampled_from([torch.float32, torch.float64]), balanced=st.booleans())
 def test_of_equal_samples_the_lowest_is_picked_first(
     algorithm: str, seed: int, dtype: torch.dtype, balanced: bool

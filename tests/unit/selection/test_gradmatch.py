@@ -223,7 +223,7 @@ def test_mini_batches_are_matched_by_their_sums_and_share_a_weight() -> None:
     np.testing.assert_allclose(picked.weights_K, np.repeat(weights, 6), rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(1, 50), k=st.integers(1, 50), batch_size=st.integers(1, 60), seed=st.integers(0, 99))
 @example(n=5, k=3, batch_size=2, seed=1)  # the batch of two samples comes first, so the one of three is needed too
 def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, seed: int) -> None:

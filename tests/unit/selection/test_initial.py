@@ -53,7 +53,7 @@ def naive_medoids(candidates: Candidates, initial: list[int], k: int) -> list[in
 
 
 @pytest.mark.parametrize("algorithm", COVERING)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), count=st.integers(1, 12))
 def test_the_greedy_goes_on_from_what_is_selected(algorithm: str, seed: int, count: int) -> None:
     candidates = one_class(N, seed=seed)
@@ -95,7 +95,7 @@ def test_weights_count_what_the_new_samples_stand_for() -> None:
 
 
 @pytest.mark.parametrize("algorithm", COVERING)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), balanced=st.booleans())
 def test_nothing_is_picked_again_and_the_budget_is_of_new_ones(algorithm: str, seed: int, balanced: bool) -> None:
     base = make(20, 3, seed=seed)

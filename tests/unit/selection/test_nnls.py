@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from lipt.selection.numerics.nnls import DEPENDENT, FLAT, ROUNDING, NonNegativeLeastSquares
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 9999), rank=st.integers(1, 8), lam=st.sampled_from([0.0, 1e-6, 0.1]))
 def test_nnls_fits_as_well_as_scipy_after_every_variable(seed: int, rank: int, lam: float) -> None:
     rng = np.random.default_rng(seed)
@@ -27,7 +27,7 @@ def test_nnls_fits_as_well_as_scipy_after_every_variable(seed: int, rank: int, l
         assert np.linalg.norm(system @ weights - goal) == pytest.approx(nnls(system, goal)[1], abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 9999), rank=st.integers(1, 12), lam=st.sampled_from([0.0, 1e-6, 0.03]),
     apart=st.sampled_from([0.0, 1e-12, 1e-7, 1e-5, 1e-3]),

@@ -42,7 +42,7 @@ def naive(features_ND: Tensor, clusters: int, seed: int) -> list[float]:
     return [1 - max(unit @ centre for centre in centres) for unit in units]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(12, 60), clusters=st.integers(1, 6), seed=st.integers(0, 999))
 def test_the_distances_are_those_of_plain_loops(n: int, clusters: int, seed: int) -> None:
     candidates = make(n, 3, 5, seed=seed)

@@ -64,7 +64,7 @@ def _logits(draw: st.DrawFn) -> tuple[Tensor, Tensor, int]:
     return logits_NC, labels_N, draw(st.integers(1, 45))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_logits())
 def test_compressed_rows_are_distributions_within_their_bound(case: tuple[Tensor, Tensor, int]) -> None:
     logits_NC, labels_N, m = case
@@ -112,7 +112,7 @@ def test_keeping_all_classes_is_exact(m: int) -> None:
     torch.testing.assert_close(top[:], logits_NC.log_softmax(1), rtol=HALF, atol=1e-7)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 999), m=st.integers(1, 12), models=st.integers(1, 2))
 def test_scores_of_compressed_logits_are_within_the_bound(seed: int, m: int, models: int) -> None:
     whole = make(40, 12, 6, models=models, seed=seed)

@@ -27,7 +27,7 @@ SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")
 # Blocks
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(0, 50), width=st.integers(1, 20), limit=st.integers(1, 400))
 def test_blocks_cover_every_row_once(n: int, width: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ def test_blocks_cover_every_row_once(n: int, width: int, limit: int) -> None:
         assert torch.equal(per_row(n, width, lambda block: torch.arange(50)[block]), torch.arange(n))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(labels=st.lists(st.integers(0, 5), max_size=40))
 def test_members_of_every_class_ascend(labels: list[int]) -> None:
     labels_N = torch.tensor(labels, dtype=torch.int64)

@@ -32,7 +32,7 @@ def scaled(candidates: Candidates, power: int) -> Candidates:
 
 
 @pytest.mark.parametrize(("algorithm", "options"), OF_FEATURES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 999), power=st.integers(60, 100), balanced=st.booleans())
 def test_tiny_features_select_what_they_select_at_an_ordinary_scale(
     algorithm: str, options: dict[str, str], seed: int, power: int, balanced: bool

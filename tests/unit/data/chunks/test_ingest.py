@@ -87,7 +87,7 @@ def test_the_webdataset_library_reads_the_chunks(tmp_path: Path, jpeg: bool) -> 
     assert np.array_equal(np.stack([image for image, _ in samples]), images_NCHW.permute(0, 2, 3, 1).numpy())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     counts=st.lists(st.integers(1, 60), min_size=1, max_size=8),
     seed=st.integers(0, 2**32),

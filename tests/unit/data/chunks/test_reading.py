@@ -47,7 +47,7 @@ def test_contiguous_shard_across_a_border_is_two_requests(memory: Memory, datase
 
 
 # The fixtures are only read, so that they may outlive an example.
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(positions=st.lists(st.integers(0, 99), unique=True, max_size=40), gap=st.sampled_from([0, 2048, 10**9]))
 def test_any_subset_is_read_exactly(memory: Memory, dataset: Dataset, positions: list[int], gap: int) -> None:
     wanted = dataset.ranges_of("train", positions, gap_bytes=gap)
