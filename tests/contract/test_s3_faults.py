@@ -141,8 +141,10 @@ def test_restart_of_the_server_is_survived(own_minio: MinioProcess) -> None:
     store = open_store("s3://bucket/x")
     store.write("before", bytes(100_000), kind="model")
     own_minio.stop()
-    threading.Timer(1.0, own_minio.start).start()
+    restart = threading.Timer(1.0, own_minio.start)
+    restart.start()
     assert store.read("before", kind="model") == bytes(100_000)
+    restart.join()  # else it would still wait for a server that the end of this test stops
     store.write("after", b"1", kind="model")
     assert store.list() == ["after", "before"]
     assert store.traffic.requests["read"] > 1

@@ -173,24 +173,28 @@ def test_unusual_but_legal_keys(store: Store, key: str) -> None:
 
 
 def test_readers_never_see_a_half_written_object(store: Store) -> None:
-    size, stop, seen = 200_000, threading.Event(), set[bytes]()
+    size, over, written, seen = 200_000, threading.Event(), list[bytes](), set[bytes]()
     store.write("x", b"a" * size, kind="other")
 
     def write() -> None:
-        for round_ in itertools.count():
-            store.write("x", (b"b", b"c")[round_ % 2] * size, kind="other")
-            if round_ >= 20 and len(seen) > 1:  # however slow the reader is, it reads while others write
-                break
-        stop.set()
+        for letter in itertools.cycle((b"b", b"c")):
+            if over.is_set():
+                return
+            store.write("x", letter * size, kind="other")
+            written.append(letter)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not stop.is_set():
-        data = store.read("x", kind="other")
-        assert len(data) == size
-        assert len(set(data)) == 1
-        seen.add(data[:1])
-    writer.join()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            # However slow the reader is, it reads while another writes.
+            while not writing.done() and (len(written) < 20 or len(seen) < 2):
+                data = store.read("x", kind="other")
+                assert len(data) == size
+                assert len(set(data)) == 1
+                seen.add(data[:1])
+        finally:
+            over.set()
+    writing.result()
 
 
 def test_counts_are_exact_under_threads(store: Store) -> None:

@@ -49,8 +49,10 @@ def serving(handler: type[JsonHandler]) -> Iterator[str]:
     """The address of a server that runs until the end of the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}"
+        finally:
+            running.shutdown()  # first: its thread would go on with a socket that is closed
 
 
 def use_cluster(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
