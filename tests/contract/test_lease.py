@@ -108,13 +108,16 @@ def test_the_second_waits_and_uses_what_the_first_made(location: str, start: Sta
     assert sorted(names) == ["artifact.json", "cost.json", "x"]
 
 
-def test_a_killed_process_of_this_machine_is_replaced_at_once(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_process_of_this_machine_is_replaced_at_once(start: Start, tmp_path: Path, reaped: bool) -> None:
+    """Also one whose parent does not ask how it ended."""
     first = start()
     assert line_of(first) == "works"
     second = start()
     assert "waits for" in line_of(second)
     first.kill()
-    first.wait()
+    if reaped:
+        first.wait()
     assert f"process {first.pid} on " in (told := line_of(second))
     assert told.endswith("is gone: its work is done here")
     assert line_of(second) == "works"
