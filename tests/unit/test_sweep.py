@@ -105,6 +105,12 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
     assert error.value.remedy
 
 
+def test_seeds_belong_below_compare() -> None:
+    with pytest.raises(UsageError) as error:
+        make_sweep(BASE, {"seed": [1, 2]}, origin="grid.yaml", places={})
+    assert error.value.remedy == "set it below base: compare.seeds"
+
+
 def test_the_size_of_a_sweep_counts_one_as_one() -> None:
     assert product({"points": 2, "rows": 1, "seeds": 3}) == "2 points x 1 row x 3 seeds"
 

@@ -269,7 +269,8 @@ def _axes(grid: Any, origin: str) -> _Axes:
         for setting in {setting for _, changes in values for setting in changes}:
             if why := _FIXED.get(setting[0]):
                 name = ".".join(setting)
-                raise UsageError(f"{origin}: grid.{axis} changes {name}, but {why}", f"set it below base: {name}")
+                where = "compare.seeds" if name == "seed" else name
+                raise UsageError(f"{origin}: grid.{axis} changes {name}, but {why}", f"set it below base: {where}")
         axes[str(axis)] = values
     if not axes:
         raise UsageError(
