@@ -73,6 +73,8 @@ class RunError(LiptError):
 class FailedPointError(RunError):
     """A point of a sweep failed, or several; the others are finished."""
 
+    heading = "failed points:"
+
 
 class DivergedError(RunError):
     """The loss of a training is not finite.

@@ -201,11 +201,17 @@ def test_a_point_that_fails_stops_no_other(
     with pytest.raises(SystemExit) as end:
         main(["sweep", str(sweep)])
     assert end.value.code == 1
-    told = capsys.readouterr().err
+    table, told = capsys.readouterr()
     assert "failed: the training loss is " in told
     assert "-> lower train.lr" in told
     assert "lipt: train.lr=1000: the training loss is " in told.splitlines()[-2]
     assert "keeps its earlier results" not in told
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:4]] == ["| 0.1", "| 0.2"]  # the finished points
+    assert table.splitlines()[-1] == "results: tiny.jsonl"
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep), "-o", "json"])
+    assert end.value.code == 1
+    assert [point["point"]["train.lr"] for point in json.loads(capsys.readouterr().out)] == [0.1, 0.2]
     text = Path("tiny.jsonl").read_text()
     assert [result.point["train.lr"] for result in read_lines(text, "tiny.jsonl")] == [0.1, 0.2]
 
@@ -219,7 +225,10 @@ def test_a_point_that_fails_stops_no_other(
     monkeypatch.setattr("lipt.flow.sweep.run_variants", fails)
     with pytest.raises(SystemExit):
         main(["sweep", str(sweep), "--set", "train.steps=21"])
-    told = capsys.readouterr().err
+    table, told = capsys.readouterr()
+    assert "| 0.2 |" in table
+    assert "results:" not in table
+    assert "lipt: failed points:\n  - train.lr=0.1: it failed\n    -> mend it\n  - train.lr=1000: " in told
     assert "tiny.jsonl keeps its earlier results until all of their points are finished again" in told
     assert Path("tiny.jsonl").read_text() == text
 

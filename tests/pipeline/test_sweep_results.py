@@ -64,7 +64,7 @@ def test_results_replace_nothing_but_results_of_the_same_points(
     with pytest.raises(SystemExit) as end:
         main(["sweep", str(sweep), "--results", "notes"])
     assert end.value.code == 2
-    assert f"{message}\n  -> choose another file, or move this one" in capsys.readouterr().err
+    assert f"{message}\n  -> name another file with --results, or move this one" in capsys.readouterr().err
     assert Path("notes").read_bytes() == content
     assert not list(sweep.parent.glob("runs/train"))
 
@@ -96,7 +96,7 @@ def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytes
     monkeypatch.setattr("lipt.flow.sweep.run_sweep", saves_once)
     with ThreadPoolExecutor() as threads:
         for ended in [threads.submit(run_and_save, found, Path("tiny.jsonl"), None) for _ in range(2)]:
-            assert ended.result() == []
+            assert ended.result().results == []
     assert sorted(path.name for path in sweep.parent.iterdir() if path.is_file()) == ["tiny.jsonl", "tiny.yaml"]
 
 

@@ -79,10 +79,8 @@ def reproduce(
             print_text(paper_sweep.title)
             show_plan(sweep, "text", place)
             continue
-        try:
-            if not draw:
-                run_and_save(sweep, path, place)
-        except FailedPointError as error:  # the other tables do not need these points
+        error = None if draw else run_and_save(sweep, path, place).failed
+        if error:  # the other tables do not need these points
             failed += [FailedPointError(f"{each}: {one.message}", one.remedy) for one in error.problems or [error]]
             continue
         _draw(paper_sweep, path)

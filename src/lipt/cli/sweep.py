@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from lipt.cli.submission import Place, check_submittable, pipeline_parameters, p
 from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
-from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.errors import FailedPointError, IntegrityError, RunError, UsageError
 from lipt.report.sweep import LEGEND, Result, read_lines, table, table_texts, to_lines
 from lipt.report.sweep_verdict import sweep_verdict
 from lipt.runtime.context import Context
@@ -63,21 +63,42 @@ def sweep(
     if dry_run:
         show_plan(found, output, place)
         return
-    made = run_and_save(found, path, place)
+    done = run_and_save(found, path, place)
     if output == "json":
-        print_json(as_json(made))
-        return
+        print_json(as_json(done.results))
+    elif done.results:
+        _print(done, path)
+    if done.failed:
+        sys.stdout.flush()  # before the message
+        raise done.failed
+
+
+def _print(done: Done, path: Path) -> None:
+    """Print the table of the finished points, the verdict and the file of the results."""
     from lipt.report.terminal import print_sweep, print_text
 
     if sys.stdout.isatty():
-        print_sweep(table_texts(made), whole=is_verbose())
+        print_sweep(table_texts(done.results), whole=is_verbose())
     else:
-        click.echo(f"{table(made)}\n{LEGEND}")
-    print_text(f"\n{sweep_verdict(made)}")
-    click.echo(f"\nresults: {path}")
+        click.echo(f"{table(done.results)}\n{LEGEND}")
+    print_text(f"\n{sweep_verdict(done.results)}")
+    if done.saved:
+        click.echo(f"\nresults: {path}")
 
 
-def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
+@dataclass(frozen=True)
+class Done:
+    """What a sweep has made."""
+
+    results: Sequence[Result]
+    """Of the points that are finished."""
+    saved: bool
+    """Whether the file has these results. If not, it keeps earlier ones."""
+    failed: FailedPointError | None = None
+    """Names the points that failed."""
+
+
+def run_and_save(found: Sweep, path: Path, place: Place | None) -> Done:
     """Run a sweep; its results are in the file after each point, unless earlier results of it would be lost.
 
     Args:
@@ -87,12 +108,13 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         UsageError: the file holds something else.
         RunError: the file cannot be read or written.
     """
-    stale = False
+    finished, stale = list[Result](), False
 
     def save(results: Sequence[Result]) -> None:
-        nonlocal stale
-        # Read anew each time: the same sweep may go on in another process, too.
-        stale = len(results) < len(found.points) and not _names_in(path, found) <= _names(results)
+        nonlocal finished, stale
+        # The file is read anew each time: the same sweep may go on in another process, too.
+        earlier = _names_in(path, found)
+        finished, stale = list(results), len(results) < len(found.points) and not earlier <= _names(results)
         if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
 
@@ -107,14 +129,16 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     try:
         if place:
             with runs_of(found, place) as runs:
-                return runs.run(save)
+                return Done(runs.run(save), saved=True)
         from lipt.flow.sweep import run_sweep
 
         with open_reporter() as reporter:
-            return run_sweep(Context.of(found.base, reporter), found.points, save)
-    except RunError:
+            return Done(run_sweep(Context.of(found.base, reporter), found.points, save), saved=True)
+    except RunError as error:
         if stale:
             complain(f"lipt: {path} keeps its earlier results until all of their points are finished again")
+        if isinstance(error, FailedPointError):
+            return Done(finished, saved=not stale, failed=error)
         raise
     finally:
         if new:
@@ -134,7 +158,7 @@ def _names_in(path: Path, found: Sweep) -> set[str]:
     Raises:
         UsageError: it holds something else, which would be lost.
     """
-    remedy = "choose another file, or move this one"
+    remedy = "name another file with --results, or move this one"
     try:
         names = _names(read_lines(path.read_text(encoding="utf-8"), str(path)))
     except FileNotFoundError:
