@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -154,14 +155,16 @@ def test_lost_jigsaws_change_their_group_alone(ran: tuple[Path, Outcome]) -> Non
 def test_the_quorum_is_of_all_jigsaws(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     before = digests(context(folder).workspace)
-    told = r"2 of 5 jigsaws arrived, the quorum is 3; missing: 0, 1, 3 \(jigsaw 0: A; jigsaw 1: B\)\n"
-    with pytest.raises(RunError, match=told):
+    told = r"2 of 5 jigsaws arrived, the quorum is 3; missing: 0, 1, 3 \(jigsaw 0: A; jigsaw 1: B\)$"
+    with pytest.raises(RunError) as caught:
         merge_jigsaws(
             context(folder, search="grid"),
             outcome.prepared,
             [outcome.jigsaws[2], outcome.jigsaws[4]],
-            failures={0: "A", 1: "B", 3: "A"},
+            failures={0: RunError("A", "mend A"), 1: RunError("B"), 3: RunError("A", "mend A")},
         )
+    assert re.match(told, caught.value.message)
+    assert caught.value.remedy == "mend A; run again: only the missing ones are trained; or lower merge.quorum"
     assert digests(context(folder).workspace) == before  # nothing was merged in vain
 
 

@@ -170,9 +170,10 @@ class Merge(Section):
         """How many of `count` jigsaws or models must arrive."""
         return math.ceil(round(self.quorum * count, 9)) or 1  # rounded: .28 * 25 is 7.000000000000001
 
-    def or_lower(self, needed: int, count: int) -> str:
-        """The end of a remedy if too few of `count` arrived. Empty if the algorithm needs more than the quorum."""
-        return "; or lower merge.quorum" if needed == self.needed(count) > 1 else ""
+    def or_lower(self, needed: int, count: int, arrived: int) -> str:
+        """The end of a remedy if too few of `count` arrived. Empty if none did, or the algorithm needs more than the
+        quorum."""
+        return "; or lower merge.quorum" if arrived and needed == self.needed(count) else ""
 
 
 class Proxy(Section):

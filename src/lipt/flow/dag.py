@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config, override
+from lipt.errors import RunError
 from lipt.flow.initial_models import TrainElsewhere, initial_models
 from lipt.flow.outcome import Outcome, Trained
 from lipt.flow.prepared import Prepared
@@ -82,16 +83,16 @@ def merge_jigsaws(
     prepared: Prepared,
     jigsaws: Sequence[Artifact],
     merge_elsewhere: Callable[[Groups], object] = lambda _groups: None,
-    failures: Mapping[int, str] | None = None,
+    failures: Mapping[int, RunError] | None = None,
 ) -> Artifact:
     """Box 3: merge the jigsaws into theta_p; with groups, merge each group first.
 
     Args:
         merge_elsewhere: merges groups in worker pods. The rest is merged here.
-        failures: the error message of each lost jigsaw.
+        failures: the error of each lost jigsaw.
 
     Raises:
-        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason once.
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason and remedy once.
     """
     check_quorum(ctx.config, jigsaws, failures or {})
     dealt = deal(ctx.config, jigsaws)
@@ -238,7 +239,7 @@ def run(ctx: Context) -> Outcome:
         failures = {index: error.message for index, error in lost.items()}
         for index, why in failures.items():  # `merge_jigsaws` checks the quorum
             ctx.reporter.alert(f"pretrain[{index}] lost: {why}")
-        merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()), failures=failures)
+        merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()), failures=lost)
     subset = score_and_select(ctx, prepared, merged)
     return train_and_evaluate(ctx, prepared, subset, merged, jigsaws=jigsaws.values(), failures=failures)
 

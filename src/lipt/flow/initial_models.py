@@ -77,7 +77,7 @@ def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[in
     raise RunError(
         f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
         f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",
-        f"for the lost ones: {remedies}{config.merge.or_lower(needed, runs)}",
+        f"for the lost ones: {remedies}{config.merge.or_lower(needed, runs, len(made))}",
     )
 
 

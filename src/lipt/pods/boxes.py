@@ -178,10 +178,10 @@ def pretrain_box(address: str) -> tuple[int, int]:
     may_fail = count - quorum_of(ctx.config)
     for index, loss in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
         if not loss.noted:
-            note_loss(ctx, jigsaw(index), loss.why)
+            note_loss(ctx, jigsaw(index), RunError(loss.why))
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
-        ctx.reporter.alert(f"pretrain[{index}] lost: {why}")
+        ctx.reporter.alert(f"pretrain[{index}] lost: {why.message}")
     return len(jigsaws), count
 
 
@@ -206,7 +206,7 @@ def merge_box(address: str) -> Artifact | None:
             for index, loss in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
                 ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {loss.why}")
 
-    return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods, failures)
+    return merge_jigsaws(ctx, prepared, list(jigsaws.values()), merge_in_pods, failures)
 
 
 def select_box(address: str, merged: str | None) -> Artifact:
@@ -240,9 +240,10 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
 
     tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
-    jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
+    jigsaws, lost = arrived(ctx, prepared) if prepared.shards else ({}, {})
+    failures = {index: why.message for index, why in lost.items()}
     chosen = ctx.workspace.get(subset)
-    selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
+    selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws.values(), failures=failures)
     document = write_report(ctx, run_entries(selected, run_baseline(ctx, selected)), engine=spec.engine, whole=False)
     note_ended(ctx.workspace, _name(address))
     return RunOutputs(

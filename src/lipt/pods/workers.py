@@ -93,7 +93,9 @@ def _do(ctx: Context, prepared: Prepared, stage: str, items: Sequence[int], thet
         case "pretrain":
             return train_jigsaws(ctx, prepared, items)
         case "group":
-            dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
+            dealt = {
+                index: list(arrived(ctx, prepared, members(ctx.config, index))[0].values()) for index in items
+            }
             return merge_groups(ctx, prepared, dealt)
         case "score":
             return Scoring.of(ctx, prepared, theta).run(ctx, items)
@@ -110,10 +112,9 @@ def _note_loss(ctx: Context, prepared: Prepared, stage: str, index: int, error: 
 
     try:
         if stage == "pretrain":
-            note_loss(ctx, pretrain(ctx, *prepared.swarm, index=index), error.message)
+            note_loss(ctx, pretrain(ctx, *prepared.swarm, index=index), error)
         elif stage == "initialise" and not isinstance(error, KilledError):
-            model = initialise(ctx, prepared.dataset, index=index)
-            note_loss(ctx, model, error.message, error.remedy)
+            note_loss(ctx, initialise(ctx, prepared.dataset, index=index), error)
     except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
         ctx.reporter.alert(f"{stage}[{index}]: the reason of its loss could not be stored: {down.message}")
 
@@ -243,9 +244,9 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
     return items[index::count]
 
 
-def note_loss(ctx: Context, lost: Stage, why: str, remedy: str = "") -> None:
+def note_loss(ctx: Context, lost: Stage, why: RunError) -> None:
     """Store the reason why a jigsaw or a model is lost, for later boxes."""
-    document = json.dumps({"error": why, "remedy": remedy}).encode()
+    document = json.dumps({"error": why.message, "remedy": why.remedy}).encode()
     ctx.workspace.store.write(f"{lost.ref}/{_LOST}", document, kind="other")
 
 
@@ -261,15 +262,14 @@ def noted_loss(ctx: Context, lost: Stage) -> RunError | None:
 
 def arrived(
     ctx: Context, prepared: Prepared, indices: Iterable[int] | None = None
-) -> tuple[list[Artifact], dict[int, str]]:
-    """The finished jigsaws (of `indices`, or of all), and for each lost one the reason."""
-    jigsaws, failures = [], {}
+) -> Made:
+    """The finished jigsaws (of `indices`, or of all), and the error of each lost one."""
+    jigsaws, failures = dict[int, Artifact](), dict[int, RunError]()
     wanted = list(range(ctx.config.dispatch.jigsaws) if indices is None else indices)
     stages = [pretrain(ctx, *prepared.swarm, index=index) for index in wanted]
     for index, stage, found in zip(wanted, stages, _find_all(stages), strict=True):
         if found is not None:
-            jigsaws.append(found)
+            jigsaws[index] = found
             continue
-        error = noted_loss(ctx, stage)
-        failures[index] = error.message if error else "its pod left no message"
+        failures[index] = noted_loss(ctx, stage) or RunError("its pod left no message")
     return jigsaws, failures

@@ -81,24 +81,27 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
     return {index: found for index, found in dealt.items() if found}
 
 
-def check_quorum(config: Config, jigsaws: Sequence[Artifact], failures: Mapping[int, str]) -> None:
+def check_quorum(config: Config, jigsaws: Sequence[Artifact], failures: Mapping[int, RunError]) -> None:
     """
     Args:
         failures: why a jigsaw is missing, by index.
 
     Raises:
-        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason once.
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason and remedy once.
     """
     count, needed, missing = config.dispatch.jigsaws, quorum_of(config), missing_jigsaws(config, jigsaws)
-    if count - len(missing) < needed:
+    arrived = count - len(missing)
+    if arrived < needed:
         first: dict[str, int] = {}
-        for index, why in failures.items():
-            first.setdefault(why, index)
+        for index, error in failures.items():
+            first.setdefault(error.message, index)
         reasons = "; ".join(f"jigsaw {index}: {why}" for why, index in first.items())
+        own = [failures[index].remedy if index in failures else "" for index in missing]
+        remedies = dict.fromkeys(remedy or "run again: only the missing ones are trained" for remedy in own)
         raise RunError(
-            f"{count - len(missing)} of {count} jigsaws arrived, the quorum is {needed}; "
+            f"{arrived} of {count} jigsaws arrived, the quorum is {needed}; "
             f"missing: {', '.join(map(str, missing))}" + (f" ({reasons})" if reasons else ""),
-            "run again: only the missing ones are trained" + config.merge.or_lower(needed, count),
+            "; ".join(remedies) + config.merge.or_lower(needed, count, arrived),
         )
 
 
