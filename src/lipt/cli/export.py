@@ -94,13 +94,13 @@ def _kind_of(target: str) -> ImagesKind | Literal["network"]:
     if "://" in target:
         raise UsageError(f"--to {target}: not a local path", "export to a local path, then copy the result")
     path = Path(target)
-    kind = _KINDS.get(path.suffix.lower() if not (path.is_dir() or target.endswith("/")) else "")
+    kind = _KINDS.get(path.suffix.lower() if not (os.path.isdir(path) or target.endswith("/")) else "")
     if kind is None:
         raise UsageError(
             f"--to {target}: unknown suffix {path.suffix!r}",
             "give a .txt, .csv, .tar or .pt2 file, or a folder: FOLDER/",
         )
-    is_free = not os.path.lexists(path) or (kind == "folder" and path.is_dir() and not os.listdir(path))
-    if not is_free or path.is_symlink():
+    is_free = not os.path.lexists(path) or (kind == "folder" and os.path.isdir(path) and not os.listdir(path))
+    if not is_free or os.path.islink(path):
         raise UsageError(f"--to {target}: exists already", "delete it, or choose another name")
     return kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -106,11 +107,11 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     """
     file = run.endswith((".yaml", ".yml"))
     remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
-    here = run.startswith("reports/") and Path(run).exists()  # in the workspace itself
+    here = run.startswith("reports/") and os.path.exists(run)  # in the workspace itself
     workspace, below, name = (f"./{run}" if here else run).rpartition("/reports/")
     name = name.partition("/")[0]  # without one of its files
     state, stored = None, bool(below) and not remote and not file
-    if not (file or remote or stored or Path(run).is_file()):
+    if not (file or remote or stored or os.path.isfile(run)):
         workspace, name, stored = _DEFAULT, _listed(run), True
     config: Config | None = None
     if overrides and (remote or stored):

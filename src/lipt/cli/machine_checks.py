@@ -87,7 +87,7 @@ def workspace(config: Config) -> str:
 
     store = open_store(config.workspace)
     folder = Path(store.uri.removeprefix("file://")) if store.uri.startswith("file://") else None
-    new = [each for each in (folder, *folder.parents) if not each.exists()] if folder else []
+    new = [each for each in (folder, *folder.parents) if not os.path.exists(each)] if folder else []
     probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
     store.write(probe, b"probe", kind="other")
     try:
@@ -104,7 +104,7 @@ def workspace(config: Config) -> str:
 
 def _free_bytes(folder: Path) -> int:
     """Free space for this user on the disk of a folder, which need not exist yet."""
-    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
+    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if os.path.exists(each))).free
 
 
 def _data(context: Callable[[], Context], facts: list[Facts]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -118,7 +119,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> Done:
         if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
 
-    new = not path.exists()
+    new = not os.path.exists(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()  # fails now, and not after the first point

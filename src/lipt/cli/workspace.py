@@ -1,5 +1,6 @@
 """`lipt ls` and `lipt gc`: list the runs of a workspace, and remove unused artifacts."""
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -162,7 +163,7 @@ def _existing(workspace: str) -> Workspace:
         UsageError: the folder does not exist. A bucket always has every prefix.
     """
     found = Workspace(workspace)
-    if isinstance(found.store, FileStore) and not found.store.root.is_dir():
+    if isinstance(found.store, FileStore) and not os.path.isdir(found.store.root):
         if _is_handle(workspace):
             raise UsageError(
                 f"{workspace} is the handle of a run, not its workspace",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import time
 from collections.abc import Collection, Mapping
@@ -84,7 +85,7 @@ def speeds_here(ctx: Context, data: DataSize, stages: Collection[str], decoded: 
     settings = _settings(ctx, data, stages, decodes=decoded is not None)
     key = f"{_FOLDER}/{key_of(_FOLDER, settings, [])}.json"
     store = ctx.workspace.store
-    keeps = isinstance(store, FileStore) and store.root.is_dir()
+    keeps = isinstance(store, FileStore) and os.path.isdir(store.root)
     found = _read(ctx, key) if keeps else None
     if found and not found.busy:
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def is_chunk_store(data: Data) -> bool:
     """Whether `data.source` names a data set that is already ingested."""
     if data.format != "auto":
         return data.format == "store"
-    return "://" in data.source or (Path(data.source) / MANIFEST).is_file()
+    return "://" in data.source or os.path.isfile(Path(data.source) / MANIFEST)  # False if the folder grants no access
 
 
 def find_thumbnails(store: Store, images: Manifest, side: int) -> Manifest:

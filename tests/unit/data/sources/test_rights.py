@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from lipt.adapters.store import open_store
+from lipt.cli.export import _kind_of
+from lipt.cli.finished import find_report
+from lipt.cli.sweep import run_and_save
+from lipt.cli.workspace import _existing
+from lipt.config import Data, make_sweep
 from lipt.data.sources import open_source
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
+from lipt.runtime.chunk_store import is_chunk_store
 from tests.unit.data.sources.files import image, tree
 
 
@@ -64,6 +70,22 @@ def test_what_must_not_be_read_is_named_and_does_not_pass_for_absent(readable: P
     at.chmod(0o755)
     assert caught.value.message.startswith(str(readable / "data"))
     assert "let user" in caught.value.remedy
+
+
+def test_no_command_stumbles_over_a_folder_without_rights(readable: Path) -> None:
+    """Python 3.11 raises where newer versions say that nothing is there."""
+    closed = readable / "closed"
+    closed.mkdir(mode=0)
+    found = make_sweep({}, {"select.fraction": [0.1]}, origin="test", places={})
+    with someone_else():
+        assert not is_chunk_store(Data(source=f"{closed}/photos"))
+        assert _kind_of(f"{closed}/list.txt") == "list"
+        with pytest.raises(RunError, match=r"cannot write .*/closed/sweep.jsonl: Permission denied"):
+            run_and_save(found, closed / "sweep.jsonl", None)
+        with ExitStack() as stack, pytest.raises(UsageError, match=r"closed/run: neither a configuration nor a run"):
+            find_report(f"{closed}/run", (), stack)
+        with pytest.raises(UsageError, match=r"closed/runs"):
+            _existing(f"{closed}/runs")
 
 
 def test_lost_and_found_and_hidden_folders_need_not_be_readable(readable: Path) -> None:
