@@ -13,6 +13,8 @@ from lipt.report.words import join
 
 #: Begins a sentence of `Choice` that names the algorithm of its own run only.
 CHOSEN_BY_LIPT = "LiPT chose this algorithm"
+#: Begins `Comparable` if the runs have other data: their accuracies are of other test images.
+NOT_COMPARABLE = "No."
 #: A sentence of `Compared with`, about the methods of one run.
 SAME_BESIDE = "The network and the data set are the same."
 #: Settings of `data` that change the images which the network sees, although the files are the same.
@@ -159,7 +161,7 @@ def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[D
             f"{name}: data {digest[:8]}, {document.rows[0].num_test_images:,} test images"
             for name, digest, document in zip(names, data, documents, strict=True)
         ]
-        return f"No. The data and the test images differ, so compare nothing between the runs. {'; '.join(parts)}."
+        return f"{NOT_COMPARABLE} The data and the test images differ, so compare nothing between the runs. {'; '.join(parts)}."
     if len({document.done.get("Network") for document in documents}) > 1:
         return (
             "In part. The data and the test images are the same, but the networks differ: only rows of one are ranked."

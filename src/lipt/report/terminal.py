@@ -16,6 +16,7 @@ from lipt.report.document import Document, Row
 from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_percent, format_seconds
 from lipt.report.race import race_error, race_result, round_headings
+from lipt.report.side_by_side import NOT_COMPARABLE
 from lipt.report.significance import in_groups
 from lipt.report.sweep import LEGEND, OURS, TableTexts
 from lipt.report.verdict import Verdict
@@ -42,8 +43,8 @@ def print_report(
     whole: bool,
     origins: Mapping[str, Origin] | None = None,
 ) -> None:
-    """Print the comparison, the wall-clock of each stage, the race, the verdict, what was lost and the next step on
-    stdout.
+    """Print the comparison, the wall-clock of each stage, the race, whether runs side by side have other data, the
+    verdict, what was lost and the next step on stdout.
 
     Args:
         whole: as for `print_table`.
@@ -61,6 +62,8 @@ def print_report(
         print()
     if sentence := spent_sentence(document.ledger):
         print_text(Text(f"{sentence}\n"))
+    if (said := document.done.get("Comparable", "")).startswith(NOT_COMPARABLE):
+        print_text(Text(f"Comparable: {said}\n", style="yellow"))
     print_text(verdict_text(verdict))
     for note in document.provenance.notes:
         print_text(Text(note, style="yellow"))

@@ -6,6 +6,7 @@ from report_samples import document, row
 from lipt.report.comparison import comparison_groups
 from lipt.report.document import Document, Provenance
 from lipt.report.side_by_side import side_by_side
+from lipt.report.terminal import print_report
 from lipt.report.verdict import judge
 
 
@@ -87,6 +88,17 @@ def test_runs_on_other_images_are_not_ranked(setting: str) -> None:
     told = judge(both.rows)
     assert "lipt beats random, +10.00 points" in told.runs["a"][0]
     assert not any("[b]" in text for text in told.runs["a"])
+
+
+def test_a_terminal_says_that_the_data_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """The accuracies stand side by side there, too."""
+    one = run("seed: 1", 0.5, 0.4)
+    other = one.model_copy(update={"provenance": Provenance(digests={"dataset": "2" * 64})})
+    for second, differ in ((other, True), (run("seed: 2", 0.6, 0.5), False)):
+        both = side_by_side({"a": one, "b": second})
+        print_report(both, judge(both.rows), whole=True)
+        told = " ".join(capsys.readouterr().out.split())
+        assert ("Comparable: No. The data and the test images differ, so compare nothing between" in told) == differ
 
 
 def test_a_section_that_one_run_does_not_set_is_no_row_of_its_own():
