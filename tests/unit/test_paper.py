@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lipt.cli import main
-from lipt.errors import RunError
+from lipt.cli.sweep import Done
+from lipt.errors import FailedPointError, RunError
 from lipt.flow.paper import NAMES, PaperSweep, Profile
 from lipt.flow.reporting.accounting import classic_epochs_read
 from lipt.flow.sweep import check_points
@@ -157,6 +158,22 @@ def test_a_table_with_a_failed_point_stops_no_other(
     assert "\n  - d: select.fraction=0.1, pretrain.prune=snip: it failed\n" in told
     assert told.endswith("\n  -> mend it\n")
     assert list((tmp_path / "paper").iterdir()) == []
+
+
+def test_a_table_with_a_failed_point_says_how_to_draw_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished = [Result(point={"merge": "greedy"}, rows=[row("lipt", [0.5], "selected")])]
+    done = Done(finished, saved=True, failed=FailedPointError("it failed", "mend it"))
+    monkeypatch.setattr("lipt.cli.reproduce.run_and_save", lambda *_: done)
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "c", "--only", "select.fraction=0.1"])
+    assert end.value.code == 1
+    path, command = "paper/c-cpu-select.fraction-0.1.jsonl", "--profile=cpu --only=select.fraction=0.1 --results=paper"
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first == f"lipt: {path} has the finished points of c; to draw them: lipt reproduce c {command} --draw"
+    assert more == ["lipt: c: it failed", "  -> mend it"]
 
 
 @pytest.mark.parametrize(

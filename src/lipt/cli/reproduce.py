@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 from lipt.cli.options import PREDICTS, dry_run_option, parse_pairs, refuse_seed, set_option
 from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
-from lipt.cli.verbose import is_verbose
+from lipt.cli.verbose import complain, is_verbose
 from lipt.errors import FailedPointError, LiptError, RunError, UsageError, all_in_one
 from lipt.flow.paper import NAMES, PaperSweep, Profile
 
@@ -79,9 +80,13 @@ def reproduce(
             print_text(paper_sweep.title)
             show_plan(sweep, "text", place)
             continue
-        error = None if draw else run_and_save(sweep, path, place).failed
-        if error:  # the other tables do not need these points
+        done = None if draw else run_and_save(sweep, path, place)
+        if done and (error := done.failed):  # the other tables do not need these points
             failed += [FailedPointError(f"{each}: {one.message}", one.remedy) for one in error.problems or [error]]
+            if done.results and done.saved:
+                named = [*(f"--only={axis}={value}" for axis, value in wanted.items()), f"--results={results}"]
+                command = shlex.join(["lipt", "reproduce", each, f"--profile={profile}", *named, "--draw"])
+                complain(f"lipt: {path} has the finished points of {each}; to draw them: {command}")
             continue
         _draw(paper_sweep, path)
     if failed:
