@@ -164,7 +164,7 @@ def test_the_quorum_is_of_all_jigsaws(ran: tuple[Path, Outcome]) -> None:
             failures={0: RunError("A", "mend A"), 1: RunError("B"), 3: RunError("A", "mend A")},
         )
     assert re.match(told, caught.value.message)
-    assert caught.value.remedy == "mend A; run again: only the missing ones are trained; or lower merge.quorum"
+    assert caught.value.remedy == "for the lost ones: mend A; run again, which trains only these; or lower merge.quorum"
     assert digests(context(folder).workspace) == before  # nothing was merged in vain
 
 

@@ -183,7 +183,7 @@ def test_below_the_quorum_the_merge_fails_in_one_message(
     message, remedy = capsys.readouterr().err.splitlines()
     assert message.startswith("lipt: 1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 2 (jigsaw 0: ")
     assert "shard-00002.json is damaged" in message
-    assert remedy == "  -> run again: dispatch is repeated; or lower merge.quorum"
+    assert remedy == "  -> for the lost ones: run again: dispatch is repeated; or lower merge.quorum"
 
 
 def test_damage_is_repaired_by_running_again(s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

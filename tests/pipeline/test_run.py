@@ -154,7 +154,7 @@ def test_if_all_jigsaws_diverge_the_error_says_what_to_change(tmp_path: Path) ->
     ctx = tiny_context(tmp_path, {"pretrain": {"lr": 1000, "passes": 50}})
     with pytest.raises(RunError, match=r"0 of 3 jigsaws arrived, .* \(jigsaw 0: the training loss is ") as caught:
         run(ctx)
-    assert caught.value.remedy == "lower pretrain.lr"
+    assert caught.value.remedy == "for the lost ones: lower pretrain.lr"
 
 
 def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.lease import at_work
 from lipt.runtime.stage import Stage
-from lipt.stages.pretrain import pretrain, quorum_of
+from lipt.stages.pretrain import TRAIN_AGAIN, pretrain, quorum_of
 
 if TYPE_CHECKING:
     from lipt.flow.dag import Groups
@@ -178,7 +178,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
     may_fail = count - quorum_of(ctx.config)
     for index, loss in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
         if not loss.noted:
-            note_loss(ctx, jigsaw(index), RunError(loss.why))
+            note_loss(ctx, jigsaw(index), RunError(loss.why, TRAIN_AGAIN))
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
         ctx.reporter.alert(f"pretrain[{index}] lost: {why.message}")

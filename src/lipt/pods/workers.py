@@ -25,7 +25,7 @@ from lipt.pods.training import context, raise_bug, tell_without_gpu
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.stage import Stage
-from lipt.stages.pretrain import pretrain
+from lipt.stages.pretrain import TRAIN_AGAIN, pretrain
 
 if TYPE_CHECKING:
     from lipt.runtime.processes.parts import Made
@@ -93,9 +93,7 @@ def _do(ctx: Context, prepared: Prepared, stage: str, items: Sequence[int], thet
         case "pretrain":
             return train_jigsaws(ctx, prepared, items)
         case "group":
-            dealt = {
-                index: list(arrived(ctx, prepared, members(ctx.config, index))[0].values()) for index in items
-            }
+            dealt = {index: list(arrived(ctx, prepared, members(ctx.config, index))[0].values()) for index in items}
             return merge_groups(ctx, prepared, dealt)
         case "score":
             return Scoring.of(ctx, prepared, theta).run(ctx, items)
@@ -260,9 +258,7 @@ def noted_loss(ctx: Context, lost: Stage) -> RunError | None:
     return RunError(*why)
 
 
-def arrived(
-    ctx: Context, prepared: Prepared, indices: Iterable[int] | None = None
-) -> Made:
+def arrived(ctx: Context, prepared: Prepared, indices: Iterable[int] | None = None) -> Made:
     """The finished jigsaws (of `indices`, or of all), and the error of each lost one."""
     jigsaws, failures = dict[int, Artifact](), dict[int, RunError]()
     wanted = list(range(ctx.config.dispatch.jigsaws) if indices is None else indices)
@@ -271,5 +267,5 @@ def arrived(
         if found is not None:
             jigsaws[index] = found
             continue
-        failures[index] = noted_loss(ctx, stage) or RunError("its pod left no message")
+        failures[index] = noted_loss(ctx, stage) or RunError("its pod left no message", TRAIN_AGAIN)
     return jigsaws, failures

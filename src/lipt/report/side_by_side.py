@@ -161,7 +161,8 @@ def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[D
             f"{name}: data {digest[:8]}, {document.rows[0].num_test_images:,} test images"
             for name, digest, document in zip(names, data, documents, strict=True)
         ]
-        return f"{NOT_COMPARABLE} The data and the test images differ, so compare nothing between the runs. {'; '.join(parts)}."
+        why = "The data and the test images differ, so compare nothing between the runs."
+        return f"{NOT_COMPARABLE} {why} {'; '.join(parts)}."
     if len({document.done.get("Network") for document in documents}) > 1:
         return (
             "In part. The data and the test images are the same, but the networks differ: only rows of one are ranked."

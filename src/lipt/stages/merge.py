@@ -19,7 +19,7 @@ from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
 from lipt.stages.inputs import check_base
-from lipt.stages.pretrain import DELTA, quorum_of
+from lipt.stages.pretrain import DELTA, TRAIN_AGAIN, quorum_of
 from lipt.training.evaluator import Evaluator
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import predictions, recalibrate_batchnorm
@@ -97,11 +97,11 @@ def check_quorum(config: Config, jigsaws: Sequence[Artifact], failures: Mapping[
             first.setdefault(error.message, index)
         reasons = "; ".join(f"jigsaw {index}: {why}" for why, index in first.items())
         own = [failures[index].remedy if index in failures else "" for index in missing]
-        remedies = dict.fromkeys(remedy or "run again: only the missing ones are trained" for remedy in own)
+        remedies = "; ".join(dict.fromkeys(remedy or TRAIN_AGAIN for remedy in own))
         raise RunError(
             f"{arrived} of {count} jigsaws arrived, the quorum is {needed}; "
             f"missing: {', '.join(map(str, missing))}" + (f" ({reasons})" if reasons else ""),
-            "; ".join(remedies) + config.merge.or_lower(needed, count, arrived),
+            f"for the lost ones: {remedies}{config.merge.or_lower(needed, count, arrived)}",
         )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lipt.data.images import ImageSet
 
 DELTA = "delta.zst"
+#: What to do about lost jigsaws if nothing else is known.
+TRAIN_AGAIN = "run again, which trains only these"
 
 
 def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, *, index: int) -> Stage:
