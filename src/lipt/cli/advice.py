@@ -101,8 +101,9 @@ def show_advice(
         storage = format(Decimal(f"{tenth:.2g}"), "f")  # without an exponent
         click.echo(f"\nFor one recommendation, give a limit:\n\n{command} --storage {storage}")  # not to be broken
         return
-    named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
-    print_text(f"\nAdvice: {named}.")
+    print_text(
+        f"\nAdvice: {_named(advice.option)}.\nWhy: {advice.why}." if advice.option else f"\nAdvice: {advice.why}."
+    )
     if advice.option:
         click.echo(
             yaml.safe_dump(advice.option.settings, sort_keys=False, allow_unicode=True, default_flow_style=None),

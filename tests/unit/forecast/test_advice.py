@@ -334,6 +334,7 @@ def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     pasted.write_text(yaml.safe_dump(TINY | settings))
     config = load_config(str(pasted))
     assert f"Advice: keep a random {100 * config.select.fraction:g} %" in text
+    assert "\nWhy: the largest share that fits; " in text
 
 
 def test_the_gain_of_fresh_draws_is_that_of_the_nearest_number_of_steps(path: str) -> None:
