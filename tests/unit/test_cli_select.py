@@ -330,4 +330,4 @@ def test_select_writes_only_to_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_select_ends_with_one_error_and_a_remedy(tmp_path: Path) -> None:
     ended = lipt("select", "--labels", str(tmp_path / "nowhere.npy"), "--to", str(tmp_path / "subset.parquet"))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert re.fullmatch(r"lipt: cannot read .*nowhere.npy: .*\n  -> name an existing .npy file\n", ended.stderr)
+    assert re.fullmatch(r"lipt: cannot read .*nowhere.npy: .*\n  -> name a .npy file that you may read\n", ended.stderr)

@@ -190,7 +190,9 @@ def _array(path: str) -> Any:
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", "name an existing .npy file") from None
+        raise UsageError(
+            f"cannot read {path}: {error.strerror or error}", "name a .npy file that you may read"
+        ) from None
     except ValueError as error:
         raise UsageError(f"cannot read {path}: {error}", "save it with numpy.save") from None
 

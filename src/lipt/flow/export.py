@@ -141,7 +141,7 @@ def whole(target: Path) -> Iterator[Path]:
         os.rename(unfinished, target)
     except OSError as error:
         raise RunError(
-            f"cannot write {target}: {error.strerror or error}", "free space, or choose another path"
+            f"cannot write {target}: {error.strerror or error}", "choose another path; if the disk is full, free space"
         ) from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -259,14 +259,16 @@ class Selection:
             RunError: the file cannot be written.
         """
         target = Path(os.path.realpath(file_named(path)))
-        if target.exists() and not (target.is_file() or target.is_dir()):
+        if os.path.exists(target) and not (os.path.isfile(target) or os.path.isdir(target)):
             raise UsageError(f"{path} is a device or a pipe, which would be replaced", "name a file")
         check_ending(os.fspath(path))
         try:
             write_whole(target, self.to_parquet())
         except OSError as error:
-            why = error.strerror or error
-            raise RunError(f"cannot write {path}: {why}", "free space, or write to another folder") from None
+            raise RunError(
+                f"cannot write {path}: {error.strerror or error}",
+                "write to another folder; if the disk is full, free space",
+            ) from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:
