@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import lipt
 from lipt.adapters.store import open_store
 from lipt.cli.export import _kind_of
 from lipt.cli.finished import find_report
@@ -77,7 +78,10 @@ def test_no_command_stumbles_over_a_folder_without_rights(readable: Path) -> Non
     closed = readable / "closed"
     closed.mkdir(mode=0)
     found = make_sweep({}, {"select.fraction": [0.1]}, origin="test", places={})
+    selection = lipt.select("random", lipt.Candidates.of([0, 1] * 5), k=4)
     with someone_else():
+        with pytest.raises(RunError, match=r"cannot write .*/closed/s.parquet: Permission denied"):
+            selection.save(closed / "s.parquet")
         assert not is_chunk_store(Data(source=f"{closed}/photos"))
         assert _kind_of(f"{closed}/list.txt") == "list"
         with pytest.raises(RunError, match=r"cannot write .*/closed/sweep.jsonl: Permission denied"):
