@@ -113,8 +113,10 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> Done:
 
     def save(results: Sequence[Result]) -> None:
         nonlocal finished, stale
-        # The file is read anew each time: the same sweep may go on in another process, too.
-        earlier = _names_in(path, found)
+        try:  # read anew each time: the same sweep may go on in another process, too
+            earlier = _names_in(path, found)
+        except UsageError:  # another sweep has taken the file, after this one had begun
+            earlier = set()
         finished, stale = list(results), len(results) < len(found.points) and not earlier <= _names(results)
         if not stale:
             store.write(path.name, to_lines(results).encode(), kind="other")
@@ -164,6 +166,8 @@ def _names_in(path: Path, found: Sweep) -> set[str]:
         names = _names(read_lines(path.read_text(encoding="utf-8"), str(path)))
     except FileNotFoundError:
         return set()
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}", "name another file with --results") from None
     except (UnicodeDecodeError, IntegrityError):
         raise UsageError(f"{path} is no file of a sweep's results", remedy) from None
     if others := names - {name_of(point.values) for point in found.points}:

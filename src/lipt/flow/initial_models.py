@@ -11,6 +11,7 @@ from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.processes.parent import count_processes
 from lipt.runtime.processes.parts import Made, make_in_turn, make_parts
 from lipt.stages.initialise import initialise
+from lipt.stages.pretrain import TRAIN_AGAIN
 
 #: Trains models of `score.runs`, given by index, in worker pods. Returns the error of each one that would fail again.
 TrainElsewhere = Callable[[Artifact, list[int]], Mapping[int, RunError]]
@@ -73,7 +74,7 @@ def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[in
     first, error = next(iter(lost.items()))
     if needed == runs:
         raise error
-    remedies = "; ".join(dict.fromkeys(each.remedy for each in lost.values() if each.remedy))
+    remedies = "; ".join(dict.fromkeys(each.remedy or TRAIN_AGAIN for each in lost.values()))
     raise RunError(
         f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
         f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lipt.adapters.cluster.job_manifest import Pods
+from lipt.adapters.cluster.job_status import NO_MEMORY
 from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, end_terminated, say_why, stop_on_sigterm
@@ -158,6 +159,14 @@ def _name(address: str) -> str:
     return address.rpartition("/")[2]
 
 
+@contextmanager
+def _opened(address: str, *, trains: bool = False) -> Iterator[tuple[RunSpec, Context, Prepared]]:
+    """`open_run`, for the time in which this box works."""
+    run = open_run(address, trains=trains)
+    with at_work(run[1].workspace.store):
+        yield run
+
+
 _NO_SWARM = "nothing to do: these settings need no swarm"
 
 
@@ -166,89 +175,92 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
     A failed worker does not fail the box: the merge applies the quorum.
     """
-    spec, ctx, prepared = open_run(address)
-    if prepared.shards is None:
-        ctx.reporter.say(_NO_SWARM)
-        return 0, 0
-    count = ctx.config.dispatch.jigsaws
+    with _opened(address) as (spec, ctx, prepared):
+        if prepared.shards is None:
+            ctx.reporter.say(_NO_SWARM)
+            return 0, 0
+        count = ctx.config.dispatch.jigsaws
 
-    def jigsaw(index: int) -> Stage:
-        return pretrain(ctx, *prepared.swarm, index=index)
+        def jigsaw(index: int) -> Stage:
+            return pretrain(ctx, *prepared.swarm, index=index)
 
-    may_fail = count - quorum_of(ctx.config)
-    for index, loss in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
-        if not loss.noted:
-            note_loss(ctx, jigsaw(index), RunError(loss.why, TRAIN_AGAIN))
-    jigsaws, failures = arrived(ctx, prepared)
-    for index, why in failures.items():
-        ctx.reporter.alert(f"pretrain[{index}] lost: {why.message}")
-    return len(jigsaws), count
+        may_fail = count - quorum_of(ctx.config)
+        lost = spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail)
+        for index, loss in lost.items():
+            if not loss.noted:
+                remedy = "give them more `memory`" if loss.why == NO_MEMORY else TRAIN_AGAIN
+                note_loss(ctx, jigsaw(index), RunError(loss.why, remedy))
+        jigsaws, failures = arrived(ctx, prepared)
+        for index, why in failures.items():
+            ctx.reporter.alert(f"pretrain[{index}] lost: {why.message}")
+        return len(jigsaws), count
 
 
 def merge_box(address: str) -> Artifact | None:
     """Box 3: merge the jigsaws that arrived into theta_p; None without a swarm."""
-    spec, ctx, prepared = open_run(address)
-    if prepared.shards is None:
-        ctx.reporter.say(_NO_SWARM)
-        return None
-    from lipt.flow.dag import merge_jigsaws
-    from lipt.stages.group import group
+    with _opened(address) as (spec, ctx, prepared):
+        if prepared.shards is None:
+            ctx.reporter.say(_NO_SWARM)
+            return None
+        from lipt.flow.dag import merge_jigsaws
+        from lipt.stages.group import group
 
-    tell_without_gpu(ctx, spec.pods.gpus)
-    swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
+        tell_without_gpu(ctx, spec.pods.gpus)
+        swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
 
-    def merge_in_pods(groups: Groups) -> None:
-        if spec.pods.nodes != 1:
+        def merge_in_pods(groups: Groups) -> None:
+            if spec.pods.nodes != 1:
 
-            def soup(index: int) -> Stage:
-                return group(ctx, *swarm, groups[index], index=index)
+                def soup(index: int) -> Stage:
+                    return group(ctx, *swarm, groups[index], index=index)
 
-            for index, loss in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
-                ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {loss.why}")
+                for index, loss in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
+                    ctx.reporter.alert(f"group {index} was lost, so the merge box merges it: {loss.why}")
 
-    return merge_jigsaws(ctx, prepared, list(jigsaws.values()), merge_in_pods, failures)
+        return merge_jigsaws(ctx, prepared, list(jigsaws.values()), merge_in_pods, failures)
 
 
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
-    spec, ctx, prepared = open_run(address)
-    from lipt.flow.dag import Scoring, score_and_select
-    from lipt.runtime.algorithm import scoring_needs
+    with _opened(address) as (spec, ctx, prepared):
+        from lipt.flow.dag import Scoring, score_and_select
+        from lipt.runtime.algorithm import scoring_needs
 
-    tell_without_gpu(ctx, spec.pods.gpus)
-    theta = ctx.workspace.get(merged) if merged else None
-    scoring = Scoring.of(ctx, prepared, theta)
-    # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
-    if spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
-        indices, block = range(scoring.blocks), partial(scoring.stage, ctx)
-        for index, loss in spread(spec, address, ctx, "score", indices, stage_of=block, merged=merged).items():
-            ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {loss.why}")
+        tell_without_gpu(ctx, spec.pods.gpus)
+        theta = ctx.workspace.get(merged) if merged else None
+        scoring = Scoring.of(ctx, prepared, theta)
+        # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
+        if spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
+            indices, block = range(scoring.blocks), partial(scoring.stage, ctx)
+            for index, loss in spread(spec, address, ctx, "score", indices, stage_of=block, merged=merged).items():
+                ctx.reporter.alert(f"score block {index} was lost, so the select box scores it: {loss.why}")
 
-    def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:
-        for index, loss in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
-            ctx.reporter.alert(f"training {index} of the race was lost, so the select box does it: {loss.why}")
+        def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:
+            for index, loss in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
+                ctx.reporter.alert(f"training {index} of the race was lost, so the select box does it: {loss.why}")
 
-    return score_and_select(ctx, prepared, theta, race_in_pods)
+        return score_and_select(ctx, prepared, theta, race_in_pods)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
-    spec, ctx, prepared = open_run(address, trains=True)
-    from lipt.flow.compare import run_baseline, run_entries
-    from lipt.flow.dag import train_and_evaluate
-    from lipt.flow.reporting.report import write_report
+    with _opened(address, trains=True) as (spec, ctx, prepared):
+        from lipt.flow.compare import run_baseline, run_entries
+        from lipt.flow.dag import train_and_evaluate
+        from lipt.flow.reporting.report import write_report
 
-    tell_without_gpu(ctx, spec.pods.gpus)
-    theta = ctx.workspace.get(merged) if merged else None
-    jigsaws, lost = arrived(ctx, prepared) if prepared.shards else ({}, {})
-    failures = {index: why.message for index, why in lost.items()}
-    chosen = ctx.workspace.get(subset)
-    selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws.values(), failures=failures)
-    document = write_report(ctx, run_entries(selected, run_baseline(ctx, selected)), engine=spec.engine, whole=False)
-    note_ended(ctx.workspace, _name(address))
-    return RunOutputs(
-        document=document,
-        workspace=ctx.workspace.store.uri,
-        model=selected.trained.model.ref,
-        confusion=selected.trained.evaluation.summary.get("confusion"),
-    )
+        tell_without_gpu(ctx, spec.pods.gpus)
+        theta = ctx.workspace.get(merged) if merged else None
+        jigsaws, lost = arrived(ctx, prepared) if prepared.shards else ({}, {})
+        failures = {index: why.message for index, why in lost.items()}
+        chosen = ctx.workspace.get(subset)
+        selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws.values(), failures=failures)
+        entries = run_entries(selected, run_baseline(ctx, selected))
+        document = write_report(ctx, entries, engine=spec.engine, whole=False)
+        note_ended(ctx.workspace, _name(address))
+        return RunOutputs(
+            document=document,
+            workspace=ctx.workspace.store.uri,
+            model=selected.trained.model.ref,
+            confusion=selected.trained.evaluation.summary.get("confusion"),
+        )

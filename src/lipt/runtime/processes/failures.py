@@ -57,7 +57,8 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
             f"run the same command again: finished stages are kept{memory}",
             rank=rank,
         )
-    return RunError(f"{label}: process {rank} of {processes} ended with code {code}", "see its last lines above")
+    ended = f"{label}: process {rank} of {processes} ended with code {code}"
+    return RunError(ended, "its last lines in the log say why")
 
 
 def _precedence(code: int) -> int:
