@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ from lipt.errors import IntegrityError, LiptError, RunError, UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.runs import Origins, list_unused, note_ended, note_point, note_running
 from lipt.flow.sweep import run_sweep
+from lipt.pods.boxes import merge_box, select_box, train_box
 from lipt.runtime import lease
 from lipt.runtime.artifact import CHECKPOINT, CHECKPOINT_INPUTS, COST, Artifact
 from lipt.runtime.attempt import Attempt
@@ -97,6 +99,28 @@ def test_a_run_shows_between_its_stages_too_that_it_works_there(
         verbs[verb]()
     assert works[0] is not None
     assert works[0].startswith(f"process {os.getpid()} on ")
+    assert store.list() == []
+
+
+@pytest.mark.parametrize(
+    "box", [merge_box, partial(select_box, merged=None), partial(train_box, merged=None, subset="")]
+)
+def test_a_box_shows_that_it_works_there(
+    box: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_S", 0.05)
+    ctx, works = tiny_context(tmp_path), list[str | None]()
+    store = ctx.workspace.store
+
+    def stopped(*_: object) -> None:
+        works.append(find_holder(store, store.list()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lipt.pods.boxes.open_run", lambda *_, **__: (Mock(), ctx, Mock()))
+    monkeypatch.setattr("lipt.pods.boxes.tell_without_gpu", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        box("address")
+    assert str(works[0]).startswith(f"process {os.getpid()} on ")
     assert store.list() == []
 
 
