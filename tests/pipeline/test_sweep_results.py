@@ -115,6 +115,36 @@ def test_the_same_sweep_in_another_process_loses_no_results(sweep: Path, monkeyp
     assert Path("tiny.jsonl").read_text() == to_lines([first, second])
 
 
+def test_another_sweep_that_has_taken_the_file_does_not_stop_this_one(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had begun before the other wrote there."""
+
+    def beside_another(_ctx: object, _points: object, save: Save) -> list[object]:
+        Path("tiny.jsonl").write_text(to_lines([OTHER]))
+        save([own])
+        return []
+
+    own = Result(point={"select.fraction": 0.1}, rows=OTHER.rows)
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", beside_another)
+    run_and_save(load_sweep(str(sweep)), Path("tiny.jsonl"), None)
+    assert Path("tiny.jsonl").read_text() == to_lines([own])
+
+
+def test_a_file_that_can_be_read_no_more_ends_a_sweep_with_one_error(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def becomes_a_folder(_ctx: object, _points: object, save: Save) -> list[object]:
+        Path("tiny.jsonl").unlink()
+        Path("tiny.jsonl").mkdir()
+        save([])
+        return []
+
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", becomes_a_folder)
+    with pytest.raises(RunError, match=r"cannot read tiny.jsonl: Is a directory\n  -> name another file"):
+        run_and_save(load_sweep(str(sweep)), Path("tiny.jsonl"), None)
+
+
 def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

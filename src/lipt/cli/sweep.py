@@ -127,7 +127,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> Done:
         path.open("a").close()  # fails now, and not after the first point
         _names_in(path, found)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
+        raise RunError(f"cannot write {path}: {error.strerror or error}", "name another file with --results") from None
     store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
     try:
         if place:
@@ -160,6 +160,7 @@ def _names_in(path: Path, found: Sweep) -> set[str]:
 
     Raises:
         UsageError: it holds something else, which would be lost.
+        RunError: it cannot be read.
     """
     remedy = "name another file with --results, or move this one"
     try:

@@ -265,10 +265,8 @@ class Selection:
         try:
             write_whole(target, self.to_parquet())
         except OSError as error:
-            raise RunError(
-                f"cannot write {path}: {error.strerror or error}",
-                "write to another folder; if the disk is full, free space",
-            ) from None
+            remedy = "write to another folder; if the disk is full, free space"
+            raise RunError(f"cannot write {path}: {error.strerror or error}", remedy) from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:
