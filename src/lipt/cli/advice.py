@@ -130,7 +130,8 @@ def _training(config: Config, ctx: Context, data: DataSize) -> str:
     """How long the configured training is, and which measurement is nearest."""
     steps = next(work.steps for work in work_of(replace(ctx, config=config), data) if work.stage == "train")
     passes = passes_of(config, data.candidates)
-    times = f"{passes:,.0f} times" if passes >= 2 else "about once" if passes >= 0.5 else "at most once"
+    often = f"{passes:,.0f} times" if passes >= 10 else f"{passes:.2g} times"
+    times = often if passes >= 1.5 else "about once" if passes >= 0.5 else "at most once"
     nearest = nearest_measured(steps)
     return (
         f"Your configuration keeps {format_budget(config.select.fraction)}, trains {steps:,.0f} steps, and sees each "
