@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -214,6 +215,28 @@ def test_a_box_without_a_gpu_lets_one_pod_train_and_evaluate(tmp_path: Path, mon
     assert asked == [2, 1, 1]
     assert found.summary["images"] == 359
     assert job.codes == [[0, 0], []]
+
+
+def test_a_box_that_starts_again_counts_the_time_in_which_its_pods_trained_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a training that ended while its box was away would have taken no time, and `lipt plan` would believe it."""
+    job = Job(tmp_path)
+    ctx = on_pods(tiny_context(tmp_path / "w"), job, monkeypatch)
+
+    def lost(*args: Any, **options: Any) -> dict[int, str]:
+        job.run(*args, **options)
+        raise KeyboardInterrupt  # the box ends, but what its pods have left stays
+
+    dataset = ingest(ctx).make()
+    monkeypatch.setattr(training, "run_job", lost)
+    with pytest.raises(KeyboardInterrupt):
+        initialise(ctx, dataset).make()
+    (left,) = (tmp_path / "w").glob("initialise/*/result.json")
+    lasted_s = json.loads(left.read_bytes())["lasted_s"]
+    cost = ctx.workspace.cost(initialise(ctx, dataset).make())
+    assert job.codes == [[0], [0]]
+    assert cost.wall_s >= lasted_s > 0
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,10 @@ def run_stage(
     attempt = Attempt(ctx=ctx, ref=ref, label=label, made_from=made_from, inputs=refs)
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
         summary = resolve_name(work)(ctx, attempt, found, processes, **options)
-    cost = total_cost(attempt, processes.ranks)
-    cost.wall_s = attempt.earlier.wall_s  # the parent's clock runs already
+    cost, earlier_s = total_cost(attempt, processes.ranks), attempt.earlier.wall_s
+    lasted_s, cost.wall_s = cost.wall_s - earlier_s, earlier_s  # the parent's clock runs already
     files = {key: asdict(file) for key, file in attempt.files.items()}
-    return {"summary": summary, "files": files, "cost": asdict(cost), "made_from": made_from}
+    return {"summary": summary, "files": files, "cost": asdict(cost), "lasted_s": lasted_s, "made_from": made_from}
 
 
 def run_rank() -> None:

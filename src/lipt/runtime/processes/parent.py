@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -103,6 +104,8 @@ def _request(attempt: Attempt, work: SharedBody, inputs: Inputs, options: dict[s
 
 def _take(attempt: Attempt, result: dict[str, Any]) -> Summary:
     cost = Cost(**result["cost"])
+    # The time in which its pods worked before this attempt began: a box that was lost starts again.
+    cost.wall_s += max(0.0, result["lasted_s"] - (time.monotonic() - attempt.started))
     attempt.files |= {key: File(**entry) for key, entry in result["files"].items()}
     attempt.earlier = cost
     attempt.peak_bytes = cost.peak_bytes  # not the waiting parent's
