@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lipt.config import override
+from lipt.config import overlay, override
 from lipt.data.sources import located
 from lipt.flow.address import run_id
 from lipt.runtime.algorithm import algorithm_of
@@ -132,6 +132,24 @@ def test_selections_with_one_address_run_one_algorithm(tmp_path: Path) -> None:
     assert selected({"width": 2})[0] != selected(None)[0]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"algorithm": "auto", "fraction": 0.3}, {"algorithm": "stratified", "fraction": 0.3}, True),
+        ({"algorithm": "auto", "fraction": 0.05}, {"algorithm": "ccs", "fraction": 0.05}, True),
+        ({"algorithm": "auto", "fraction": 0.3}, {"algorithm": "auto", "fraction": 0.3, "balanced": False}, False),
+        ({"algorithm": "stratified"}, {"algorithm": "stratified", "balanced": False}, True),
+        ({"algorithm": "random"}, {"algorithm": "random", "balanced": False}, True),
+        ({"algorithm": "random"}, {"algorithm": "stratified"}, False),
+        ({"algorithm": "herding"}, {"algorithm": "herding", "balanced": False}, False),
+    ],
+)
+def test_equal_subsets_have_one_address(one: dict[str, Any], other: dict[str, Any], same: bool, tmp_path: Path) -> None:
+    """Otherwise a comparison would train on the same subset twice."""
+    first, second = (select(tiny_context(tmp_path, {"select": each}), DATASET, []).key for each in (one, other))
+    assert (first == second) == same
+
+
 SUBSET = replace(DATASET, stage="select", settings={"select": {"algorithm": "ccs"}}, summary={"count": 10})
 NETWORK = "initialise pretrain merge score train evaluate"
 SEEN = f"{NETWORK} select"
@@ -229,6 +247,23 @@ def test_a_setting_counts_only_where_it_has_an_effect(
     """
     before, after = (keys(tmp_path, {section: always | (needs or {}) | each})[section] for each in ({}, changed))
     assert (before != after) == (needs is not None)
+
+
+@pytest.mark.parametrize(
+    ("always", "idle"),
+    [
+        ({"data": {"crop": "resized", "image_size": 8}}, {"data": {"crop_padding": 2}}),  # crops are not shifted
+        (
+            {"score": {"model": "trajectory", "epochs": 3}, "select": {"algorithm": "dual"}},
+            {"score": {"top_classes": 3, "stored_precision": "bf16"}},  # no outputs are stored
+        ),
+    ],
+    ids=str,
+)
+def test_a_setting_of_what_does_not_happen_is_in_no_address(
+    always: dict[str, Any], idle: dict[str, Any], tmp_path: Path
+) -> None:
+    assert keys(tmp_path, overlay(always, idle)) == keys(tmp_path, always)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
+from lipt.report.names import RANDOM
 from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import AUTO, auto_reason, continued_reason, other_network_reason, rule_by_passes
@@ -26,6 +27,19 @@ def algorithm_of(config: Config) -> str:
     """
     settings = selecting(config)
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
+
+
+def running(config: Config, candidates: int) -> Select:
+    """The section `select` of the selection that runs: it names the algorithm that `auto` chooses. Whoever asks for
+    this selection, by whatever name, then gets the same subset, and so the same training.
+
+    Args:
+        candidates: as of `selecting`.
+    """
+    settings = selecting(config, candidates)
+    name = resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
+    idle = ["balanced"] if name in RANDOM else []  # the one never balances, the other always does
+    return settings.model_copy(update={"algorithm": name}).with_defaults(*idle)
 
 
 def own_memory(config: Config, group: int, *, models: int, classes: int, features: int) -> int:

@@ -147,6 +147,8 @@ class Context:
     def view(self) -> dict[str, Any]:
         """The settings that determine which images a stage sees, and in which form."""
         data = self.config.data
+        if data.crop == "resized":
+            data = data.with_defaults("crop_padding")
         return {
             "validation": data.validation_fraction,
             "size": data.image_size,

@@ -106,7 +106,8 @@ def score(
         return counts | (_compression(tops) if tops else {})
 
     inputs = [dataset, *models, *([base] if base else [])]
-    stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "stored_precision"})
+    form = ctx.config.score if reads.outputs else ctx.config.score.with_defaults("top_classes", "stored_precision")
+    stored = form.model_dump(mode="json", include={"top_classes", "stored_precision"})
     stored |= {"trajectories": holds_trajectories, "outputs": reads.outputs}
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))

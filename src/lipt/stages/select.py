@@ -12,7 +12,7 @@ from torch import Tensor
 from lipt.config import Config, Select
 from lipt.errors import UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import algorithm_label, needs_of, selecting
+from lipt.runtime.algorithm import algorithm_label, needs_of, running
 from lipt.runtime.dataset import count_candidates, open_dataset, split_positions
 from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
@@ -42,7 +42,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
         UsageError: `scores` are not all blocks, or those of other images.
     """
     scores = sorted(scores, key=_place)
-    settings = selecting(ctx.config, count_candidates(ctx, dataset))
+    settings = running(ctx.config, count_candidates(ctx, dataset))
     needs = needs_of(ctx.config.model_copy(update={"select": settings}))
 
     def body(attempt: Attempt) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
         notes = {
             "dataset": data.manifest.digest,
             "scores": [block.ref for block in scores],
-            "requested": ctx.config.select.model_dump(mode="json"),
+            "requested": settings.model_dump(mode="json"),
         }
         selection = replace(
             apply(settings, candidates, validation, seed=ctx.seed("select")),
@@ -91,9 +91,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact] = ()) -> 
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
-    chosen = ctx.settings("select", view=ctx.view())
-    if settings != ctx.config.select:
-        chosen["taken"] = settings.model_dump(mode="json")
+    chosen = ctx.settings(select=settings.model_dump(mode="json"), view=ctx.view())
     label = f"select {taken(ctx.config, chosen)}"
     return Stage(ctx=ctx, name="select", settings=chosen, inputs=[dataset, *scores], body=body, label=label)
 
@@ -104,11 +102,8 @@ def taken(config: Config, settings: Mapping[str, Any]) -> str:
     Args:
         settings: of the stage `select`.
     """
-    configured = str(settings["select"]["algorithm"])
-    if configured != AUTO:
-        return configured
-    ran = settings.get("taken", settings["select"])["algorithm"]
-    return algorithm_label(config, None if ran == AUTO else ran)
+    ran = str(settings["select"]["algorithm"])
+    return algorithm_label(config, ran) if config.select.algorithm == AUTO else ran
 
 
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:

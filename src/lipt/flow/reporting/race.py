@@ -21,7 +21,7 @@ def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifac
     field, rows = contestants(config), []
     for number, contestant in enumerate(field):
         ran = [artifact for index, artifact in sorted(trainings.items()) if index % len(field) == number]
-        won = contestant.select.model_dump(mode="json") == subset.settings["select"]
+        won = any(subset.ref in artifact.inputs for artifact in ran)
         accuracies = [float(artifact.summary["accuracy"]) for artifact in ran if DIVERGED not in artifact.summary]
         diverged = len(accuracies) < len(ran)
         label = label_with_options(contestant)
