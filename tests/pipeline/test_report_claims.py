@@ -72,6 +72,17 @@ def test_the_papers_arithmetic_counts_the_steps_that_were_made(document: Documen
     assert swarm.race_images == 144
 
 
+def test_the_papers_arithmetic_counts_no_images_that_a_draw_left_out(tmp_path: Path) -> None:
+    changes = {"train": {"epochs": 4, "batch_size": 32, "draw": "infobatch", "random_baseline": False}}
+    found = run_with_baseline(tiny_context(tmp_path, changes))
+    assert found is not None
+    assert found.paper_accounting is not None
+    images = found.rows[0].images
+    assert images is not None
+    assert images < 4 * 129  # all that are kept
+    assert found.paper_accounting.paper.main_epochs == pytest.approx(images / 1294)
+
+
 def test_the_settings_of_a_comparison_are_not_offered_to_lipt_run(document: Document, tmp_path: Path) -> None:
     changes = {"select": {"algorithm": "random"}, "train": {"epochs": 1}}
     compared = run_comparison(tiny_context(tmp_path, changes | {"compare": {"seeds": [0], "variants": ["lipt"]}}))

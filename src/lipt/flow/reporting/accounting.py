@@ -37,7 +37,7 @@ def paper_accounting(attempt: Attempt, outcome: Outcome, costs: dict[str, Cost])
         return sum(int(model.summary["images"]) for model in models) / candidates
 
     drawn, epochs = config.train.epoch_fraction or config.select.fraction, float(config.train.epochs)
-    if config.train.steps is not None:
+    if config.train.steps is not None or config.train.draw == "infobatch":  # its epochs leave out images
         epochs = trained([outcome.trained.model]) / drawn
     classic = "gradmatch" if config.select.algorithm == "gradmatch" else "grand"
     before, main = classic_epochs_read(classic, drawn, epochs=epochs)
