@@ -134,10 +134,11 @@ def select(
         "select takes the algorithm first, then the candidates",
         'for example lipt.select("ccs", candidates, fraction=0.05)',
     )
-    asked, name = checked(algorithm, options), str(algorithm)
     check_samples(candidates, validation)
-    seed, balanced = seed_of(plain(seed)), balanced_of(plain(balanced))
+    # Before the options: a budget under another name, such as n=30, would only be called an unknown option.
     budget, fraction = budget_of(plain(fraction), plain(k), len(candidates))
+    asked, name = checked(algorithm, options), str(algorithm)
+    seed, balanced = seed_of(plain(seed)), balanced_of(plain(balanced))
     if asked == AUTO:
         name, options = auto_rule(fraction, balanced=balanced, epochs=epochs_of(candidates))
     found = registry.lookup(name)

@@ -204,6 +204,7 @@ def test_a_number_instead_of_a_fraction() -> None:
     ("budget", "message"),
     [
         ({}, "no budget"),
+        ({"n": 30}, "no budget"),
         ({"fraction": 0.5, "k": 10}, "both fraction and k are given"),
         ({"k": 0}, "k must be an integer from 1 to the number of candidates, 20, not 0"),
         ({"k": 21}, "k must be an integer from 1 to"),
