@@ -353,24 +353,66 @@ def test_compiled_models_and_a_module_list() -> None:
     equal(score_dataset(nn.ModuleList([whole, own]), dataset), score_dataset([whole, own], dataset))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"), [({"label": C}, "label 4 of sample 1 is outside 0..3"), ({}, "model 0 are probabilities")]
-)
-def test_what_is_wrong_with_the_first_images_is_said_at_once(changes: dict[str, int], message: str) -> None:
-    """Not after hours of a pass."""
+class Counted(Listed):
+    """Counts how often a sample is read."""
+
     read = 0
 
-    class Counted(Listed):
-        def __getitem__(self, position: int) -> Any:
-            nonlocal read
-            read += 1
-            return super().__getitem__(position)
+    def __getitem__(self, position: int) -> Any:
+        self.read += 1
+        return super().__getitem__(position)
 
-    model = network() if changes else nn.Sequential(network(), nn.Softmax(1))
-    labels = [changes.get("label", 0) if i == 1 else 0 for i in range(N)]
+
+def of_classes(count: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, count))
+
+
+@pytest.mark.parametrize(
+    ("models", "label", "num_classes", "message"),
+    [
+        ([network()], C, None, "label 4 of sample 1 is outside 0..3"),
+        ([nn.Sequential(network(), nn.Softmax(1))], 0, None, "model 0 are probabilities"),
+        ([network(), of_classes(5)], 0, None, "different numbers of logits: 4, 5"),
+        ([network()], 0, 5, "the model gives 4 logits, and num_classes is 5"),
+    ],
+)
+def test_what_is_wrong_with_the_first_images_is_said_at_once(
+    models: list[nn.Module], label: int, num_classes: int | None, message: str
+) -> None:
+    """Not after hours of a pass."""
+    labels = [label if i == 1 else 0 for i in range(N)]
+    dataset = Counted(list(zip(tensors(), labels, strict=True)))
     with pytest.raises(UsageError, match=message):
-        score_dataset(model, Counted(list(zip(tensors(), labels, strict=True))), batch_size=4)
-    assert read <= 9  # one image and a batch to look at, and the first batch
+        score_dataset(models, dataset, batch_size=4, num_classes=num_classes)
+    assert dataset.read == 1 + 4  # one to look at, and the first batch
+
+
+def test_several_models_read_each_sample_once() -> None:
+    """Decoding the images takes longer than a small network, and a random transform would differ between models."""
+    dataset = Counted(list(zip(tensors(), LABELS, strict=True)))
+    models = [network().train(), of_classes(C)]
+    found = score_dataset([*models, models[0]], dataset, batch_size=4)
+    assert dataset.read == 1 + N  # one to look at
+    assert [each.training for each in models] == [True, True]
+    for model, outputs in zip([*models, models[0]], found.outputs, strict=True):
+        torch.testing.assert_close(outputs.logits_NC, score_dataset(model, dataset).outputs[0].logits_NC)
+
+
+def test_a_model_that_gives_no_tensor_is_refused() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.network(x), x
+
+    for classifier in (None, "network.3"):
+        with pytest.raises(UsageError, match="the model gives a tuple, not logits"):
+            score_dataset(Pair(), Listed(PAIRS), classifier=classifier)
+    weights: Any = network().state_dict()
+    with pytest.raises(UsageError, match=r"of type OrderedDict, not a torch.nn.Module\n.*load_state_dict"):
+        score_dataset(weights, Listed(PAIRS))
 
 
 def test_files_of_a_killed_pass_are_deleted_and_those_of_another_that_runs_are_not(tmp_path: Path) -> None:

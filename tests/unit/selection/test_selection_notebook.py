@@ -134,7 +134,7 @@ LINEAR = nn.Sequential(nn.Flatten(), nn.Linear(192, C))
     [
         (nn.Conv2d(3, C, 8), images(), "the model runs no linear layer"),
         (nn.Sequential(nn.Flatten(), nn.Linear(192, C), nn.Linear(C, C), nn.GLU()), images(), "the model give (1, 4)"),
-        (nn.LSTM(8, C), Samples((torch.zeros(2, 8), 0)), "the model runs no linear layer"),
+        (nn.LSTM(8, C), Samples((torch.zeros(2, 8), 0)), "the model gives a tuple, not logits"),
         (nn.Linear(8, C), Samples((torch.zeros(3, 8), 0)), "they take (1, 3, 8) and give (1, 3, 4)"),
         ([], images(), "there is no model"),
         (LINEAR, Stream(), "the data set has no length"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
 from lipt.selection.inputs.candidates import Candidates, check_labels
+from lipt.selection.inputs.classifier import classifier_of
 from lipt.selection.inputs.disk import rows_in
 from lipt.selection.inputs.model_outputs import embedding_of, input_of, logits_of
 from lipt.selection.inputs.not_logits import refuse_probabilities
@@ -38,7 +39,8 @@ def score_dataset(
 ) -> Candidates:
     """Logits and penultimate features of every sample, float32 on the CPU, from one pass in eval mode.
 
-    Gradients that algorithms compute from these include those of a bias, even if the classifier has none.
+    Each sample is read once, also for several models. Gradients that algorithms compute from these include those of a
+    bias, even if the classifier has none.
 
     `batch_size` changes the result only by rounding, unless the model averages over a batch in eval mode, too
     (BatchNorm without running statistics). Afterwards the model is on its old device, and each of its modules in its
@@ -56,7 +58,7 @@ def score_dataset(
         to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
             which then stay on disk, memory-mapped. Files with these names are replaced; those that the pass does not
             write, because the models are others, are deleted at its end. None = in memory.
-        device: where to compute; None = where the model is.
+        device: where to compute; None = where the model is. Several models are there at the same time.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
             linear layer whose output they are. A named layer is trusted.
         num_classes: as for `Candidates.of`.
@@ -70,7 +72,8 @@ def score_dataset(
         RunError: `to` cannot be written.
     """
     given: Any = model
-    one = isinstance(given, nn.Module) and not isinstance(given, nn.ModuleList)
+    # A network can be iterable, and a state dict names its weights.
+    one = (isinstance(given, nn.Module) and not isinstance(given, nn.ModuleList)) or isinstance(given, Mapping)
     models = list(given) if isinstance(given, Iterable) and not one else [given]
     if not models:
         raise UsageError("there is no model to score with", "hand over at least one model")
@@ -78,29 +81,19 @@ def score_dataset(
         if not isinstance(each, nn.Module):
             raise UsageError(
                 f"the model is of type {type(each).__name__}, not a torch.nn.Module",
-                "score_dataset takes the model, or a list of models, first; then the data set",
+                "hand over the model, or a list of models, first; then the data set. Load a state dict into its model: "
+                "model.load_state_dict(weights)",
             )
     _check_device(device)
     num_classes = None if num_classes is None else integer(num_classes, "num_classes", least=0)
     loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
-    images = images_and_labels(next(iter(loader)))[0][:2]
-    with rows_in(to) as rows, _without_compiled_code():
+    with rows_in(to) as rows, _without_compiled_code(), torch.no_grad():
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
-        passes = []
-        for index, each in enumerate(models):
-            suffix = f"-{index}" if len(models) > 1 else ""
-            new = partial(rows.new, suffix=suffix)
-            passes.append(_pass(each, loader, images, device, classifier, labels_N, num_classes, new, index))
-        widths = [logits_NC.shape[1] for logits_NC, _ in passes]
-        if len(set(widths)) > 1:
-            raise UsageError(
-                f"the models give different numbers of logits: {', '.join(map(str, widths))}",
-                "score models of the same classes together, and models without logits by themselves",
-            )
+        scored = _pass(models, loader, device, classifier, labels_N, num_classes, rows.new)
     return Candidates.of(
         labels_N,
-        logits=[logits_NC for logits_NC, _ in passes] if widths[0] else None,
-        features=[features_ND for _, features_ND in passes],
+        logits=[each.logits_NC for each in scored] if scored[0].logits_NC.shape[1] else None,
+        features=[each.features_ND for each in scored],
         num_classes=num_classes,
     )
 
@@ -161,50 +154,98 @@ class _Named(nn.Module):
         return logits_of(self.network(x))
 
 
-@torch.no_grad()
 def _pass(
-    model: nn.Module,
+    models: Sequence[nn.Module],
     loader: DataLoader[Any],
-    images: Tensor,
     device: torch.device | str | None,
     classifier: str | None,
     labels_N: Tensor,
     num_classes: int | None,
-    new: Callable[[str, tuple[int, ...]], Tensor],
-    index: int,
-) -> tuple[Tensor, Tensor]:
-    """Logits (N, C) and features (N, D) of model `index`, in tensors of `new`; also fills in the labels.
+    new: Callable[..., Tensor],
+) -> list[_Scored]:
+    """The models with logits and features of all samples, in tensors of `new`. It also fills in the labels.
 
-    Errors of labels and logits are found at once, not at the end of a long pass.
-
-    Args:
-        images: the first two, or the only one, to try the model with.
+    Each batch is read once, for all models. Errors of labels and logits are found at once, not at the end of a long
+    pass.
     """
-    with _evaluating(model, device) as where, averages_named(index):
-        precision = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
-
-        def prepared(x: Tensor) -> Tensor:
-            return x.to(where, precision if x.is_floating_point() else None)
-
-        probe = probe_of(model, prepared(images))
-        read = _reader(model, probe, classifier, index)
-        logits_BC, features_BD = read(probe)
-        logits_NC = new("logits", (len(labels_N), logits_BC.shape[1]))
-        features_ND = new("features", (len(labels_N), features_BD.shape[1]))
+    scored: list[_Scored] = []
+    with ExitStack() as borrowed:
+        places = [borrowed.enter_context(_evaluating(each, device)) for each in models]
         start = 0
         for batch in loader:
             x, labels_B = images_and_labels(batch)
+            if not scored:
+                for index, (each, where) in enumerate(zip(models, places, strict=True)):
+                    named = partial(new, suffix=f"-{index}" if len(models) > 1 else "")
+                    scored.append(_Scored(each, index, where, x, classifier, named, len(labels_N)))
+                num_classes = _classes(scored, num_classes)
             rows = slice(start, start + len(x))
             start = rows.stop
             if start <= len(labels_N):
-                logits_NC[rows], features_ND[rows] = read(prepared(x))
                 labels_N[rows] = labels_B
-                if classes := num_classes or logits_NC.shape[1]:
-                    check_labels(labels_N[rows], classes, start=rows.start, all_known=False)
-                if rows.start == 0:
-                    refuse_probabilities(logits_NC[rows], f"model {index}")
+                if num_classes:
+                    check_labels(labels_N[rows], num_classes, start=rows.start, all_known=False)
+                for one in scored:
+                    one.fill(rows, x)
         check_count(start, len(labels_N))
-    return logits_NC, features_ND
+    return scored
+
+
+class _Scored:
+    """A model in a pass, with the rows that it fills.
+
+    Raises:
+        UsageError: its answer to the first image shows no logits and no features.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        index: int,
+        where: torch.device,
+        images: Tensor,
+        classifier: str | None,
+        new: Callable[..., Tensor],
+        n: int,
+    ) -> None:
+        self.index, self.where = index, where
+        self.precision = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+        with averages_named(index):
+            probe = probe_of(model, self._prepared(images[:2]))
+            self.read = _reader(model, probe, classifier, index)
+            logits_BC, features_BD = self.read(probe)
+        self.logits_NC = new("logits", (n, logits_BC.shape[1]))
+        self.features_ND = new("features", (n, features_BD.shape[1]))
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        return x.to(self.where, self.precision if x.is_floating_point() else None)
+
+    def fill(self, rows: slice, x: Tensor) -> None:
+        """Compute these rows from their images."""
+        with averages_named(self.index):
+            self.logits_NC[rows], self.features_ND[rows] = self.read(self._prepared(x))
+        if rows.start == 0:
+            refuse_probabilities(self.logits_NC[rows], f"model {self.index}")
+
+
+def _classes(scored: Sequence[_Scored], wanted: int | None) -> int | None:
+    """The number of classes: that of the logits, if there are any.
+
+    Raises:
+        UsageError: the models have different numbers of logits, or another one than `wanted`.
+    """
+    widths = [each.logits_NC.shape[1] for each in scored]
+    if len(set(widths)) > 1:
+        raise UsageError(
+            f"the models give different numbers of logits: {', '.join(map(str, widths))}",
+            "score models of the same classes together, and models without logits by themselves",
+        )
+    if wanted is not None and widths[0] not in (0, wanted):
+        raise UsageError(
+            f"the model gives {widths[0]} logits, and num_classes is {wanted}",
+            "leave out num_classes, or give the network one output per class",
+        )
+    return widths[0] or wanted
 
 
 def _reader(
@@ -215,7 +256,7 @@ def _reader(
         found = model(probe)
         if isinstance(found, Mapping) and "logits" not in found:
             return lambda x: (torch.empty(len(x), 0), embedding_of(model(x)))
-    return partial(logits_and_features, _Named(model, _classifier(model, probe, classifier, index)))
+    return partial(logits_and_features, _Named(model, classifier_of(model, probe, classifier, index)))
 
 
 @contextmanager
@@ -237,57 +278,3 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
             model.to(home)
         for module, mode in modes.items():
             module.training = mode
-
-
-def _classifier(model: nn.Module, probe: Tensor, wanted: str | None, index: int) -> str:
-    """The layer named `wanted`, or the linear layer whose output the logits are, found with a small batch."""
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output, in the order in which the layers run
-
-    def watch(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Tensor], None]:
-        def note(_module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
-            seen.pop(name, None)
-            seen[name] = input_of(given, named), output
-
-        return note
-
-    handles = [module.register_forward_hook(watch(name), with_kwargs=True) for name, module in layers.items()]
-    try:
-        logits = logits_of(model(probe))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not seen:
-        raise UsageError(
-            "the model runs no linear layer",
-            "end it in an nn.Linear that gives the logits; of a torch.jit model, hand over the module it was made from",
-        )
-    named = wanted or getattr(model, "classifier_name", None)
-    same = [name for name, (_, output) in seen.items() if _are_logits(output, logits)]
-    name = str(named or [*seen, *same][-1])
-    if name not in seen:
-        raise UsageError(f"classifier {name!r} is no linear layer that the model runs", f"name one of {list(seen)}")
-    layer = layers[name]
-    shapes = [
-        tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in (seen[name][0], logits)
-    ]
-    expected = [(len(probe), layer.in_features), (len(probe), layer.out_features)]
-    remedy = "name the layer that gives the logits as classifier, or wrap the model so that it returns them"
-    if shapes != expected:
-        raise UsageError(
-            f"for a batch of {len(probe)} the linear layer {name!r} should take {expected[0]} and the model give "
-            f"{expected[1]}; they take {shapes[0]} and give {shapes[1]}",
-            remedy,
-        )
-    if not named and not same:
-        refuse_probabilities(logits, f"model {index}")
-        raise UsageError(f"the output of no linear layer is the logits; those that run: {', '.join(seen)}", remedy)
-    return name
-
-
-def _are_logits(output: Tensor, logits: Any) -> bool:
-    """Whether both give the same probabilities: log_softmax shifts a row of logits."""
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or output.shape != logits.shape:
-        return False
-    ours, theirs = (each.float() - each.float().mean(1, keepdim=True) for each in (output, logits))
-    return torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2, equal_nan=True)

@@ -165,7 +165,7 @@ def _check_order(loader: DataLoader[Any]) -> None:
     if not in_order:
         raise UsageError(
             "the DataLoader does not give all samples in batches and in order",
-            "set shuffle=False and drop_last=False, and give it no sampler",
+            "give it a batch_size, shuffle=False, drop_last=False and no sampler",
         )
 
 
