@@ -30,8 +30,8 @@ def algorithm_of(config: Config) -> str:
 
 
 def running(config: Config, candidates: int) -> Select:
-    """The section `select` of the selection that runs: it names the algorithm that `auto` chooses. Whoever asks for
-    this selection, by whatever name, then gets the same subset, and so the same training.
+    """The section `select` as it runs: with the algorithm that `auto` takes, and without settings that have no effect.
+    Configurations that choose the same subset have the same section, and so share the subset and its training.
 
     Args:
         candidates: as of `selecting`.
